@@ -16,8 +16,8 @@ from vicinal._retrieval.adaptation import _parts_of_pairs
 from vicinal.cli import main
 from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, MODEL, OK, USAGE
-from vicinal.cli.tables import TableOptions
-from vicinal.cli.vectors import read_column, read_pairs, read_vectors
+from vicinal.cli.pairs import as_row_numbers, read_pair_table
+from vicinal.cli.vectors import read_column, read_vectors
 
 
 def things(seed=0, n=150):
@@ -189,18 +189,18 @@ def test_a_first_line_of_numbers_is_data(folder, capsys):
     np.savetxt("plain_pairs.csv", pairs[::-1], fmt="%d", delimiter=",")
     pd.DataFrame(X).to_csv("named.csv", index=False)  # its names are 0, 1, 2, ...
     for name in ("plain.csv", "named.csv"):
-        np.testing.assert_allclose(read_vectors(name, Console(quiet=True), TableOptions()), X, rtol=1e-6)
+        np.testing.assert_allclose(read_vectors(name, Console(quiet=True)), X, rtol=1e-6)
     np.testing.assert_array_equal(
-        read_pairs("plain_pairs.csv", Console(quiet=True), TableOptions(), (300, 300)), pairs[::-1]
+        as_row_numbers(read_pair_table("plain_pairs.csv", Console(quiet=True)), ""), pairs[::-1]
     )
     Path("plain_texts.csv").write_text("\n".join(f"thing {i}" for i in range(300)))
-    assert read_column("plain_texts.csv", Console(quiet=True), TableOptions(), 300, "--texts")[0] == "thing 0"
+    assert read_column("plain_texts.csv", Console(quiet=True), 300, "--texts")[0] == "thing 0"
 
 
 def test_one_of_several_arrays_is_chosen_by_its_name(folder, capsys):
     X, _ = things()
     np.savez("two.npz", a=X, b=2 * X)
-    np.testing.assert_array_equal(read_vectors("two.npz", Console(quiet=True), TableOptions(), "b"), 2 * X)
+    np.testing.assert_array_equal(read_vectors("two.npz", Console(quiet=True), "b"), 2 * X)
     assert main(["adapt", "two.npz", "--pairs", "pairs.csv", "-o", "a.vicinal"]) == DATA
     assert "Choose one with --vector" in capsys.readouterr().err
 
@@ -241,7 +241,7 @@ def test_labels_are_counted_in_rows(folder, capsys):
 
 def test_pairs_without_a_header_that_begin_with_0_and_1_are_all_read(folder):
     np.savetxt("plain_pairs.csv", [[0, 1], [2, 3], [4, 5]], fmt="%d", delimiter=",")
-    found = read_pairs("plain_pairs.csv", Console(quiet=True), TableOptions(), (300, 300))
+    found = as_row_numbers(read_pair_table("plain_pairs.csv", Console(quiet=True)), "")
     np.testing.assert_array_equal(found, [[0, 1], [2, 3], [4, 5]])
 
 

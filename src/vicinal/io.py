@@ -190,10 +190,16 @@ def load_components(path: str | PathLike[str]) -> NDArray[Any]:
 
 
 def _read(path: str | PathLike[str], make: Callable[[Any, Any], Any]) -> Any:
-    text, arrays = read_arrays(path)
     try:
+        text, arrays = read_arrays(path)
         return make(parse_json(text), arrays)
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+    except FileNotFoundError:
+        raise
+    except MemoryError:
+        raise ValueError(f"cannot load {os.fspath(path)!r}: the model does not fit into memory.") from None
+    except OSError as error:
+        raise ValueError(f"cannot load {os.fspath(path)!r}: {error.strerror or error}.") from error
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         # The checksum agrees, so this was written on purpose, or by another vicinal.
         reason = str(error) if isinstance(error, ValueError) else f"its description is not valid ({error!r})."
         reason = reason if len(reason) <= 500 else f"{reason[:500]}…"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
-from sklearn.decomposition import PCA
 
 from vicinal._checks import check_integer, check_random_state
 from vicinal._plot.density import prepared_density, range_of, share_inside, warn_if_too_coarse
@@ -25,6 +24,7 @@ from vicinal._plot.parts import (
     axes_or_new,
     check_labels,
     label_axes,
+    principal_plane,
     short,
     sign_of,
 )
@@ -362,12 +362,11 @@ def _plane(points: NDArray[Any], rows: Any, metric: Any) -> tuple[NDArray[Any], 
     """Return the rows in at most two dimensions, and the names of the axes."""
     d = points.shape[1]
     if d > 2 and np.ptp(points, axis=0).any():
-        pca = PCA(2, random_state=0).fit(points)
-        shares = pca.explained_variance_ratio_
-        return pca.transform(points), tuple(f"principal component {i + 1} ({shares[i]:.0%})" for i in range(2))
+        pca, names = principal_plane(points)
+        return pca.transform(points), names
     kind = "component" if metric is not None else "column"
-    names = [short(name) for name in getattr(rows, "columns", [])] or [f"{kind} {i + 1}" for i in range(d)]
-    return points[:, :2], (*names, "")[:2]
+    columns = [short(name) for name in getattr(rows, "columns", [])] or [f"{kind} {i + 1}" for i in range(d)]
+    return points[:, :2], (*columns, "")[:2]
 
 
 def _scatter_classes(

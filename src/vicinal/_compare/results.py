@@ -1,6 +1,6 @@
 """The results of a comparison: `MethodResult` of a method, `Comparison` of the whole."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -129,8 +129,6 @@ class Comparison:
         By kind and name, how each method was fitted; `estimator` gives the estimator.
     """
 
-    metrics: list
-    densities: list
     verdict: str
     helped: dict
     reference: dict
@@ -142,6 +140,8 @@ class Comparison:
     task: str | None
     classes: list
     largest_class: float | None
+    metrics: list
+    densities: list
     notes: list
     types: dict
     settings: dict
@@ -236,30 +236,15 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole result as plain values for JSON."""
-        return plain(
-            {
-                "verdict": self.verdict,
-                "helped": self.helped,
-                "reference": self.reference,
-                "best": self.best,
-                "n_rows": self.n_rows,
-                "n_features": self.n_features,
-                "n_neighbors": self.n_neighbors,
-                "n_folds": self.n_folds,
-                "task": self.task,
-                "classes": self.classes,
-                "largest_class": self.largest_class,
-                "metrics": [_fields_of(result) for result in self.metrics],
-                "densities": [_fields_of(result) for result in self.densities],
-                "notes": self.notes,
-                "types": {name: str(kind) for name, kind in self.types.items()},
-                "settings": self.settings,
-            }
-        )
+        content = {part.name: getattr(self, part.name) for part in fields(self) if part.repr}
+        content["types"] = {name: str(kind) for name, kind in self.types.items()}
+        for name in ("metrics", "densities"):
+            content[name] = [_fields_of(result) for result in content[name]]
+        return plain(content)
 
 
 def _fields_of(result: MethodResult) -> dict[str, Any]:
     """Return the fields of a result in the JSON document."""
     names = ("name", "label", "learned", "scores", "intervals", "difference", "curve", "failure", "not_judged", "note")
-    fields = {"purity_curve" if name == "curve" else name: getattr(result, name) for name in names}
-    return {**fields, "seconds": round(result.seconds, 3)}
+    values = {"purity_curve" if name == "curve" else name: getattr(result, name) for name in names}
+    return {**values, "seconds": round(result.seconds, 3)}

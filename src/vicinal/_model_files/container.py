@@ -40,10 +40,6 @@ _DTYPES = {
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
-class _MalformedError(ValueError):
-    """A file that does not follow the format."""
-
-
 def write_arrays(path: str | PathLike[str], model: str, arrays: dict[str, np.ndarray]) -> None:
     """Write a string and named arrays (of the dtypes above), replacing `path` completely or not at all."""
     # The widest entries come first, so that every array is aligned without gaps, which the format does not allow.
@@ -82,22 +78,12 @@ def _checksum(head: bytes | bytearray, data: list[Any]) -> bytes:
 def read_arrays(path: str | PathLike[str]) -> tuple[str, dict[str, np.ndarray]]:
     """Return the text and the named arrays of a model file; raise a ValueError with the reason if it is not valid.
 
-    Only a missing file is a FileNotFoundError. The arrays are views of one buffer, to which nothing else refers.
+    The arrays are views of one buffer, to which nothing else refers.
     """
-    shown = repr(os.fspath(path))
-    try:
-        head, data = _read_verified(path)
-        header = parse_json(str(memoryview(head)[8:], "ascii", "replace"))
-        del head  # the header was parsed, and memory is counted
-        return _model_in(header.pop("__metadata__")), _arrays_in(header, data)
-    except FileNotFoundError:
-        raise
-    except MemoryError:
-        raise ValueError(f"cannot load {shown}: the model does not fit into memory.") from None
-    except OSError as error:
-        raise ValueError(f"cannot load {shown}: {error.strerror or error}.") from error
-    except _MalformedError as error:
-        raise ValueError(f"cannot load {shown}: {error}") from None
+    head, data = _read_verified(path)
+    header = parse_json(str(memoryview(head)[8:], "ascii", "replace"))
+    del head  # the header was parsed, and memory is counted
+    return _model_in(header.pop("__metadata__")), _arrays_in(header, data)
 
 
 def _read_verified(path: str | PathLike[str]) -> tuple[bytes, np.ndarray]:
@@ -106,31 +92,27 @@ def _read_verified(path: str | PathLike[str]) -> tuple[bytes, np.ndarray]:
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise _MalformedError(f"it is {kind}. Pass the path of a file written by vicinal.io.save.")
+        raise ValueError(f"it is {kind}. Pass the path of a file written by vicinal.io.save.")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(DIGEST_END)
         length = int.from_bytes(head[:8], "little")
         if head[8:DIGEST_AT] != _PREFIX[: len(head[8:DIGEST_AT])] or size < 8:
-            raise _MalformedError("it is not a model file. Pass a file written by vicinal.io.save.")
+            raise ValueError("it is not a model file. Pass a file written by vicinal.io.save.")
         if length > LONGEST_HEADER:
-            raise _MalformedError(
-                f"it is damaged: its header claims {length} bytes, at most {LONGEST_HEADER} are allowed."
-            )
+            raise ValueError(f"it is damaged: its header claims {length} bytes, at most {LONGEST_HEADER} are allowed.")
         n_bytes = size - 8 - length
         if length < DIGEST_END or n_bytes < 0:
-            raise _MalformedError(
-                f"it is truncated or damaged: it has {size} bytes, and its header needs {8 + length}."
-            )
+            raise ValueError(f"it is truncated or damaged: it has {size} bytes, and its header needs {8 + length}.")
         if n_bytes > _physical_memory():
             gigabytes = [f"{number / 2**30:.1f} GB" for number in (n_bytes, _physical_memory())]
-            raise _MalformedError(f"it holds {gigabytes[0]} of arrays, and this machine has {gigabytes[1]} of memory.")
+            raise ValueError(f"it holds {gigabytes[0]} of arrays, and this machine has {gigabytes[1]} of memory.")
         head += file.read(8 + length - len(head))
         data = np.empty(n_bytes, dtype=np.uint8)
         if (file.readinto(data.data) if n_bytes else 0) != n_bytes or len(head) != 8 + length or file.read(1):
-            raise _MalformedError("it changed while it was read. Try again when no other process writes it.")
+            raise ValueError("it changed while it was read. Try again when no other process writes it.")
     if _checksum(head, [data.data]) != head[DIGEST_AT:DIGEST_END]:
-        raise _MalformedError(
+        raise ValueError(
             "its checksum does not agree with its contents: it is damaged or truncated. Copy it again from "
             "the original, or fit and save again."
         )
@@ -147,48 +129,44 @@ def _physical_memory() -> float:
 def parse_json(text: str) -> dict[str, Any]:
     """Parse the text of a header or of a model, strictly: no repeated keys, no NaN, no endless nesting."""
     if not text.isascii():
-        raise _MalformedError(
-            "its description holds characters that are not ASCII. vicinal.io.save writes no such file."
-        )
+        raise ValueError("its description holds characters that are not ASCII. vicinal.io.save writes no such file.")
     if text.count("[") + text.count("{") > MOST_CONTAINERS:
-        raise _MalformedError(f"its description has more than {MOST_CONTAINERS:,} lists and objects.")
+        raise ValueError(f"its description has more than {MOST_CONTAINERS:,} lists and objects.")
     try:
         tree = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
     except RecursionError:
-        raise _MalformedError("its header is nested too deeply.") from None
-    except _MalformedError:
-        raise
-    except ValueError as error:
-        raise _MalformedError(f"its header is not valid JSON: {error}.") from None
+        raise ValueError("its header is nested too deeply.") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"its header is not valid JSON: {error}.") from None
     if not isinstance(tree, dict):
-        raise _MalformedError("its header is not a JSON object.")
+        raise ValueError("its header is not a JSON object.")
     return tree
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     by_name = dict(pairs)
     if len(by_name) < len(pairs):
-        raise _MalformedError("its header repeats a name.")
+        raise ValueError("its header repeats a name.")
     return by_name
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise _MalformedError(f"its header holds {name}, which is not JSON.")
+    raise ValueError(f"its header holds {name}, which is not JSON.")
 
 
 def _model_in(metadata: Any) -> str:
     """Return the description of the model, or raise an error if the file has another format."""
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise _MalformedError("its metadata are not strings by name.")
+        raise ValueError("its metadata are not strings by name.")
     if metadata.get("format") != FORMAT:
-        raise _MalformedError(f"its format is {_short(metadata.get('format'))}, expected {FORMAT!r}.")
+        raise ValueError(f"its format is {_short(metadata.get('format'))}, expected {FORMAT!r}.")
     version = metadata.get("version", "")
     if version != str(VERSION):
-        raise _MalformedError(
+        raise ValueError(
             f"it has format version {_short(version)}, and this version of vicinal reads {VERSION}. Install a newer one."
         )
     if "model" not in metadata:
-        raise _MalformedError("it has no description of a model.")
+        raise ValueError("it has no description of a model.")
     return metadata["model"]
 
 
@@ -197,19 +175,19 @@ def _arrays_in(header: dict[str, Any], data: np.ndarray) -> dict[str, np.ndarray
     arrays, end = {}, 0
     for name, entry in header.items():
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-            raise _MalformedError(f"the array {_short(name)} is not described by dtype, shape and data_offsets.")
+            raise ValueError(f"the array {_short(name)} is not described by dtype, shape and data_offsets.")
         if not isinstance(entry["dtype"], str) or entry["dtype"] not in _DTYPES:
-            raise _MalformedError(f"the array {_short(name)} has the unknown dtype {_short(entry['dtype'])}.")
+            raise ValueError(f"the array {_short(name)} has the unknown dtype {_short(entry['dtype'])}.")
         dtype, shape = np.dtype(_DTYPES[entry["dtype"]]), _checked_shape(entry["shape"])
         start, end = end, end + math.prod(shape) * dtype.itemsize
         if entry["data_offsets"] != [start, end] or end > len(data):
-            raise _MalformedError(f"the array {_short(name)} of shape {_short(entry['shape'])} does not fit the file.")
+            raise ValueError(f"the array {_short(name)} of shape {_short(entry['shape'])} does not fit the file.")
         # `write_arrays` keeps arrays aligned, as compiled code requires; the reader copies those that another writer has not aligned.
         arrays[name] = data[start:end].view(dtype).reshape(shape)
         if dtype.kind == "b" and arrays[name].size and data[start:end].max() > 1:
-            raise _MalformedError(f"the array {_short(name)} holds booleans that are neither true nor false.")
+            raise ValueError(f"the array {_short(name)} holds booleans that are neither true nor false.")
     if end != len(data):
-        raise _MalformedError(f"it holds {len(data)} bytes of data, and its arrays need {end}.")
+        raise ValueError(f"it holds {len(data)} bytes of data, and its arrays need {end}.")
     return arrays
 
 
@@ -217,7 +195,7 @@ def _checked_shape(shape: Any) -> tuple[int, ...]:
     """Return a list of sizes as a tuple; raise an error for shapes that NumPy cannot hold."""
     whole = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
     if not whole or len(shape) > 32 or math.prod(max(size, 1) for size in shape) >= 2**56:
-        raise _MalformedError(f"an array has the impossible shape {_short(shape)}.")
+        raise ValueError(f"an array has the impossible shape {_short(shape)}.")
     return tuple(shape)
 
 

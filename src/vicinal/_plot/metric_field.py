@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.decomposition import PCA
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_integer, check_positive
 from vicinal._mixtures import feature_positions
-from vicinal._plot.parts import COLOURS, GREY, axes_or_new, label_axes, short
+from vicinal._plot.parts import COLOURS, GREY, axes_or_new, label_axes, principal_plane, short
 from vicinal._rows import check_array
 
 if TYPE_CHECKING:
@@ -117,14 +116,13 @@ def _plane(density: Any, rows: NDArray[Any], features: Any) -> tuple[NDArray[Any
     """Return the matrix that maps rows to the picture, shape (2, d), and the names of its axes."""
     d, known = rows.shape[1], getattr(density, "feature_names_in_", None)
     if features is None and d > 2:
-        pca = PCA(2, random_state=0).fit(rows)
-        shares = pca.explained_variance_ratio_
-        return pca.components_, tuple(f"principal component {i + 1} ({shares[i]:.0%})" for i in range(2))  # type: ignore[return-value]
+        pca, names = principal_plane(rows)
+        return pca.components_, names
     kept = np.arange(d) if features is None else feature_positions(features, d, known)
     if len(kept) != 2:
         raise ValueError(f"features must name two columns, got {len(kept)}.")
-    names = [f"column {i + 1}" if known is None else short(known[i]) for i in kept]
-    return np.eye(d)[kept], (names[0], names[1])
+    first, second = (f"column {i + 1}" if known is None else short(known[i]) for i in kept)
+    return np.eye(d)[kept], (first, second)
 
 
 def _spread_out(points: NDArray[Any], most: int) -> NDArray[Any]:

@@ -7,7 +7,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from sklearn.decomposition import PCA
 
 from vicinal._supervision import code_labels, read_values
 
@@ -86,6 +87,15 @@ def add_legend(
         if hasattr(handle, "set_sizes"):  # dots of a large set are too small for a legend
             handle.set_sizes([40.0])
     return legend
+
+
+def principal_plane(rows: NDArray[Any]) -> tuple[Any, tuple[str, str]]:
+    """Return the PCA of two components, and what they are called."""
+    pca = PCA(2, random_state=0).fit(rows)
+    first, second = (
+        f"principal component {i + 1} ({share:.0%})" for i, share in enumerate(pca.explained_variance_ratio_)
+    )
+    return pca, (first, second)
 
 
 def short(name: object, longest: int = 24) -> str:

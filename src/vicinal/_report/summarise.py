@@ -184,11 +184,11 @@ def _headline(comparison: Comparison) -> list[dict[str, Any]]:
                 "name": name.format(k=comparison.n_neighbors),
                 "meaning": meaning.format(k=comparison.n_neighbors),
                 "bars": [
-                    {"role": role, "label": result.label, **_interval(result.intervals[score])}
+                    _interval(result.intervals[score], role=role, label=result.label)
                     for role, result in bars.items()
                     if result is not None
                 ],
-                "change": {**_interval(change), "text": signed(scale, change), "state": _state(change)},
+                "change": _interval(change, text=signed(scale, change), state=_state(change)),
             }
         )
     return cards
@@ -198,15 +198,15 @@ def _state(change: Interval) -> str:
     return "good" if change.low > 0 else "bad" if change.high < 0 else "even"
 
 
-def _interval(interval: Interval) -> dict[str, float | None]:
-    return {name: rounded(value, 8) for name, value in interval._asdict().items()}
+def _interval(interval: Interval, **words: Any) -> dict[str, Any]:
+    return words | {name: rounded(value, 8) for name, value in interval._asdict().items()}
 
 
 def _line(result: MethodResult, comparison: Comparison) -> dict[str, Any]:
     change: Interval | None = result.difference
     text: dict[str, Any] | None = None
     if change is not None:
-        text = {**_interval(change), "text": signed(result.scale, change, named=False)}
+        text = _interval(change, text=signed(result.scale, change, named=False))
     return {
         "name": result.name,
         "label": result.label,

@@ -11,8 +11,8 @@ from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, FIT, USAGE, Failure
 from vicinal.cli.models import make_engine, save_model
 from vicinal.cli.outputs import write_json, write_lines, write_text
-from vicinal.cli.tables import TableOptions
-from vicinal.cli.vectors import read_column, read_pairs, read_vectors
+from vicinal.cli.pairs import as_row_numbers, read_pair_table
+from vicinal.cli.vectors import read_column, read_vectors
 from vicinal.cli.wording import name_options
 
 _SECTIONS = {
@@ -37,15 +37,13 @@ def adapt(arguments: Namespace, console: Console) -> None:
         )
     if arguments.query_texts is not None and arguments.queries is None:
         raise Failure(USAGE, "--query-texts refer to --queries, which were not passed. Pass only --texts.")
-    options = TableOptions()
-    corpus = read_vectors(arguments.corpus, console, options, arguments.vector)
-    queries = None if arguments.queries is None else read_vectors(arguments.queries, console, options, arguments.vector)
+    corpus = read_vectors(arguments.corpus, console, arguments.vector)
+    queries = None if arguments.queries is None else read_vectors(arguments.queries, console, arguments.vector)
     if arguments.labels is not None:
-        relevant: Any = read_column(arguments.labels, console, options, len(corpus), "--labels")
+        relevant: Any = read_column(arguments.labels, console, len(corpus), "--labels")
     else:
-        sizes = len(corpus if queries is None else queries), len(corpus)
-        relevant = read_pairs(arguments.pairs, console, options, sizes)
-    texts, query_texts = _read_texts(arguments, console, options, corpus, queries)
+        relevant = as_row_numbers(read_pair_table(arguments.pairs, console), arguments.pairs)
+    texts, query_texts = _read_texts(arguments, console, corpus, queries)
     doing = ""
 
     def progress(done: int, total: int, text: str) -> None:
@@ -84,16 +82,16 @@ def adapt(arguments: Namespace, console: Console) -> None:
 
 
 def _read_texts(
-    arguments: Namespace, console: Console, options: TableOptions, corpus: np.ndarray, queries: np.ndarray | None
+    arguments: Namespace, console: Console, corpus: np.ndarray, queries: np.ndarray | None
 ) -> tuple[list[Any] | None, list[Any] | None]:
     """Return the texts of the rows of the corpus and of the queries, None if they were not given."""
     texts = query_texts = None
     if arguments.texts is not None:
-        texts = read_column(arguments.texts, console, options, len(corpus), "--texts")
+        texts = read_column(arguments.texts, console, len(corpus), "--texts")
     if queries is None:
         return texts, texts
     if arguments.query_texts is not None:
-        query_texts = read_column(arguments.query_texts, console, options, len(queries), "--query-texts", "the queries")
+        query_texts = read_column(arguments.query_texts, console, len(queries), "--query-texts", "the queries")
     return texts, query_texts
 
 

@@ -24,7 +24,7 @@ from vicinal.cli.outputs import output_failure, write_json, write_lines, write_t
 from vicinal.cli.parser import make_parser
 from vicinal.cli.paths import is_special
 from vicinal.cli.reading_code import loading_code
-from vicinal.cli.tables import chosen_columns, read_table, table_options
+from vicinal.cli.tables import TableOptions, chosen_columns, read_table, table_options
 from vicinal.cli.wording import name_options
 
 if TYPE_CHECKING:
@@ -73,22 +73,7 @@ def compare(arguments: Namespace, console: Console) -> None:
 
 def next_command(comparison: Comparison, arguments: Namespace) -> str:
     """Return the command that follows from the verdict, with the options of this one that choose columns and read the table."""
-    read = [
-        "format",
-        "sep",
-        "encoding",
-        "decimal",
-        "na",
-        "not_na",
-        "no_header",
-        "array",
-        "missing",
-        "columns",
-        "drop",
-        "log",
-        "type",
-        "one_hot",
-    ]
+    read = [*TableOptions._fields, "missing", "columns", "drop", "log", "type", "one_hot"]
     target = [] if arguments.target is None else ["--target", arguments.target]
     helped = [kind for kind in ("metric", "density") if comparison.helped[kind] == "helped"]
     if helped:
@@ -96,16 +81,8 @@ def next_command(comparison: Comparison, arguments: Namespace) -> str:
         # A metric for a number to predict is learned from it by NCA alone.
         if (method, comparison.task) == ("rca", "numbers"):
             return comparison.next_step
-        words = [
-            "learn",
-            arguments.data,
-            "--method",
-            method,
-            *target,
-            *as_typed(arguments, read),
-            "-o",
-            "model.vicinal",
-        ]
+        options = ["--method", method, *target, *as_typed(arguments, read), "-o", "model.vicinal"]
+        words = ["learn", arguments.data, *options]
     elif any(result.promising for result in [*comparison.metrics, *comparison.densities]):
         words = ["compare", arguments.data, *target, *as_typed(arguments, [*read, "task", "methods"]), "--repeats", "3"]
     elif arguments.report is None:

@@ -27,7 +27,7 @@ from vicinal.cli.models import (
 )
 from vicinal.cli.outputs import write_json
 from vicinal.cli.pairs import as_row_numbers, read_pair_table
-from vicinal.cli.tables import Choose, TableOptions, check_columns, chosen_columns, read_table, table_options
+from vicinal.cli.tables import Choose, check_columns, chosen_columns, read_table, table_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,12 @@ def learn(arguments: Namespace, console: Console) -> None:
 
     console.doing(f"fitting {method}")
     start = time.perf_counter()
-    model = _fit_and_report(estimator, prepared, supervision, engine, arguments, console)
+    _report_passes(estimator, console)
+    try:
+        model = _fit(estimator, prepared, supervision, engine, arguments, console)
+    except KeyboardInterrupt:
+        console.say(f"nothing was written to {arguments.output}.")
+        raise
     seconds = time.perf_counter() - start
     save_model(model, arguments.output)
     summary = _summary(arguments, estimator, prepared, dependent, seconds)
@@ -106,23 +111,6 @@ def _read(arguments: Namespace, console: Console) -> "tuple[pd.DataFrame, Prepar
     if method in _UNSUPERVISED:
         prepared, dependent = note_dependence(prepared, console)
     return table, prepared, dependent
-
-
-def _fit_and_report(
-    estimator: Any,
-    prepared: PreparedTable,
-    supervision: dict[str, Any],
-    engine: Engine,
-    arguments: Namespace,
-    console: Console,
-) -> Pipeline:
-    """Return the fitted model; its passes are reported."""
-    _report_passes(estimator, console)
-    try:
-        return _fit(estimator, prepared, supervision, engine, arguments, console)
-    except KeyboardInterrupt:
-        console.say(f"nothing was written to {arguments.output}.")
-        raise
 
 
 def _report_passes(estimator: Any, console: Console) -> None:
@@ -194,7 +182,7 @@ def _labels(method: str, labels: "pd.Series", estimator: Any, console: Console) 
 def _read_pairs(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, console: Console) -> np.ndarray:
     """Return pairs of positions among the kept rows."""
     ids = None if arguments.id is None else table[arguments.id].astype(str)
-    frame = read_pair_table(arguments.pairs, console, TableOptions(), None if ids is None else set(ids))
+    frame = read_pair_table(arguments.pairs, console, None if ids is None else set(ids))
     if ids is not None:
         pairs = _look_up(frame, ids, arguments)
     else:

@@ -15,16 +15,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def read_pair_table(
-    path: str, console: Console, options: TableOptions, ids: Collection[str] | None = None
-) -> "pd.DataFrame":
+def read_pair_table(path: str, console: Console, ids: Collection[str] | None = None) -> "pd.DataFrame":
     """Return a table of two columns without missing entries. The first line of a text file may be names of columns or a pair.
 
     Parameters
     ----------
     path : str
     console : Console
-    options : TableOptions
     ids : collection of str, optional
         The names of rows by which pairs identify them; by default, pairs hold row numbers.
     """
@@ -38,7 +35,7 @@ def read_pair_table(
             console.say(f"the first line of {path} is a pair and is read as data.")
         return is_pair
 
-    frame = read_table(path, options._replace(no_header=begins_with_pair))
+    frame = read_table(path, TableOptions(no_header=begins_with_pair))
     if frame.shape[1] < 2:
         raise Failure(DATA, f"--pairs {path}: expected two columns, got one.")
     if frame.shape[1] > 2:

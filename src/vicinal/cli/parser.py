@@ -4,6 +4,7 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from inspect import cleandoc
 from typing import Any, NoReturn
 
 from vicinal._version import __version__
@@ -76,19 +77,32 @@ def make_parser() -> Parser:
     parser: Any = _OneLineParser(prog="vicinal", description=_DESCRIPTION, epilog=_EPILOG + codes, **wrapped)
     parser.add_argument("--version", action="version", version=f"vicinal {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (summary, description, options, groups) in _COMMANDS.items():
-        command = commands.add_parser(
-            name, parents=[make() for make in groups], help=summary, description=description, **wrapped
-        )
+    for name, (summary, options, groups) in _COMMANDS.items():
+        parents, description = [make() for make in groups], cleandoc(options.__doc__ or "")
+        command = commands.add_parser(name, parents=parents, help=summary, description=description, **wrapped)
         options(command)
     return parser
 
 
-# -- the options: one function for each command and for each group that commands share ------------------------------------------
+# -- the options: one function for each command, whose docstring is its description, and for each group that commands share ------
 # fmt: off
 
 
 def _learn(command: Parser) -> None:
+    """Fit a metric or a density to the columns of a table and save it, with the kinds of the columns.
+
+      lca              Local Component Analysis: a metric and a density, without labels
+      lca-gauss        the same, multiplied by a Gaussian: finds the interesting subspace automatically
+      local-lca        a density with a kernel of its own shape at every row, between lca and manifold-parzen
+      rca              Relevant Component Analysis: a metric from --target, --groups or --pairs
+      nca              Neighbourhood Components Analysis: a metric from --target, --groups or --pairs
+      parzen           Parzen windows: a density with one kernel width
+      manifold-parzen  a density whose kernels follow the data
+
+    Columns that identify or number the rows are left out. lca, lca-gauss, local-lca, parzen and manifold-parzen learn only from
+    quantities: they do not use 0/1 columns and parts of dates, unless --type includes them. Rounded columns get noise of one
+    step while a density is learned; transform and neighbors add no noise.
+    """
     add = command.add_argument
     add("data", type=InputPath, metavar="DATA", help="the table to learn from (also a folder of Parquet files, or a Zarr array), or - for stdin")
     add("--method", required=True, choices=METHODS, help="the method to fit (see above)")
@@ -106,11 +120,23 @@ def _learn(command: Parser) -> None:
 
 
 def _transform(command: Parser) -> None:
+    """Map rows to a space in which the learned distance is Euclidean. Columns are selected by name; others are ignored."""
     _model_and_data(command.add_argument)
     _table_output(command.add_argument)
 
 
 def _score(command: Parser) -> None:
+    """Score rows under a learned density (lca, lca-gauss, local-lca, parzen, manifold-parzen).
+
+    Columns of the output: row (number in DATA, from 0), score (lower is more unusual), p_value (the share of training rows,
+    each scored without itself, that are at least as unusual as this row; it follows the score), outlier (1 if the p-value is at
+    most --level, or by --fdr) and log_density (nats, in the units of the data). The score is the log-density; for parzen and lca it
+    also uses the distance to a neighbour outside small groups, so that a small group of outliers is found, too. A row with
+    missing values is scored by its known values among the training rows that have these. With --explain, the column why names for
+    each outlier the columns that are unusual given the others, the values that were expected (90 % interval) and the actual
+    values. A row that equals a training row exactly is scored without that training row, because its own kernel would always make it
+    look normal; --as-new turns this off.
+    """
     add = command.add_argument
     _model_and_data(add, "?")
     add("--training", action="store_true", help="score the training rows, each without itself; needs no DATA")
@@ -125,6 +151,12 @@ def _score(command: Parser) -> None:
 
 
 def _outliers(command: Parser) -> None:
+    """Learn a density from the quantities of a table and write its unusual rows, the most unusual one first, with the reasons.
+
+    Every row is scored without itself; a row with missing values is scored by its known values. Columns of the output: --keep, row
+    (number in DATA, from 0), score (lower is more unusual), p_value (the share of the rows that are at least as unusual), outlier (1 if
+    the p-value is at most --level), log_density and why. To score other rows later, use learn and score.
+    """
     add = command.add_argument
     add("data", type=InputPath, metavar="DATA", help="a table, or - for stdin")
     add("--method", choices=DENSITIES, default="parzen", help="the density to learn from the table; default parzen")
@@ -136,6 +168,10 @@ def _outliers(command: Parser) -> None:
 
 
 def _neighbors(command: Parser) -> None:
+    """Find the nearest rows of DATA under a learned metric (lca, lca-gauss, rca, nca).
+
+    Columns of the output: query, rank (from 1), neighbor (row numbers from 0, or values of --id) and distance.
+    """
     add = command.add_argument
     _model_and_data(add)
     add("--query", type=InputPath, metavar="FILE",
@@ -146,11 +182,20 @@ def _neighbors(command: Parser) -> None:
 
 
 def _inspect(command: Parser) -> None:
+    """Describe a table (the kind of each column, what it is used for, and what is unusual about it) or a model file (its class,
+    parameters, columns and weights).
+    """
     add = command.add_argument
     add("model", type=InputPath, metavar="FILE", help="a table, by its extension or --format, or a model file")
 
 
 def _compare(command: Parser) -> None:
+    """Measure by cross-validation whether a learned metric or density helps on a table.
+
+    Every step (scaling, whitening, learning) uses only the training fold. Metrics are evaluated by the accuracy of
+    k nearest neighbours on held-out rows (by R² if the target is a number), and densities by their held-out log-likelihood.
+    Differences from the best plain method have simultaneous 95 % intervals. The verdict states when no method helped.
+    """
     add = command.add_argument
     add("data", type=InputPath, metavar="DATA", help="the table, or - for stdin")
     add("--target", metavar="COL", help="the column of classes, or of numbers to predict; without it, only densities are compared")
@@ -170,6 +215,10 @@ def _compare(command: Parser) -> None:
 
 
 def _report(command: Parser) -> None:
+    """Write a page about a model file and the rows of DATA: the rows in the plane before and after, with each row's neighbours, the
+    weight of each column, the objective of the fit, and for densities the unusual rows with explanations. The page is one HTML file
+    that needs no network. It contains no cross-validated results; use compare to measure whether a learned metric or density helps.
+    """
     add = command.add_argument
     _model_and_data(add)
     add("--target", metavar="COL", help="the column of classes or numbers that colours the rows")
@@ -178,6 +227,16 @@ def _report(command: Parser) -> None:
 
 
 def _adapt(command: Parser) -> None:
+    """Learn an adapter for embeddings from pairs (or labels) that belong together, and measure whether it helps.
+
+    The pairs are divided into three parts that are not connected, even by a chain of pairs: one for learning, one for choosing
+    the method, and one for measuring it. The command compares the raw rows, rca (a closed form that keeps a part of the raw metric,
+    chosen by cross-validation) and anchors (each row learns to distinguish its partner from others). Rows are compared by their
+    direction. The best method is saved as a pipeline that normalises rows before and after its map. If the raw rows are best, no
+    model is written, and the verdict says so.
+
+    Vectors are .npy (not read into memory at once), .npz, Parquet with a column of vectors, or CSV of numbers.
+    """
     add = command.add_argument
     add("corpus", type=InputPath, metavar="CORPUS", help="the vectors to search in")
     alike = command.add_mutually_exclusive_group(required=True).add_argument
@@ -194,6 +253,9 @@ def _adapt(command: Parser) -> None:
 
 
 def _demo(command: Parser) -> None:
+    """Run three comparisons on built-in data: densities of slanted bars, with a picture; metrics and densities for the sensors
+    of a machine, with a report; and metrics for 178 real wines. This takes less than a minute and writes vicinal-demo.html and .png.
+    """
     add = command.add_argument
     add("--folder", default=".", metavar="DIR", help="the output folder; default: the current folder")
 
@@ -317,89 +379,16 @@ def _size_text(text: str) -> str:
 
 # -- the commands --------------------------------------------------------------------------------------------------------------
 
-_LEARN = """\
-Fit a metric or a density to the columns of a table and save it, with the kinds of the columns.
-
-  lca              Local Component Analysis: a metric and a density, without labels
-  lca-gauss        the same, multiplied by a Gaussian: finds the interesting subspace automatically
-  local-lca        a density with a kernel of its own shape at every row, between lca and manifold-parzen
-  rca              Relevant Component Analysis: a metric from --target, --groups or --pairs
-  nca              Neighbourhood Components Analysis: a metric from --target, --groups or --pairs
-  parzen           Parzen windows: a density with one kernel width
-  manifold-parzen  a density whose kernels follow the data
-
-Columns that identify or number the rows are left out. lca, lca-gauss, local-lca, parzen and manifold-parzen learn only from
-quantities: they do not use 0/1 columns and parts of dates, unless --type includes them. Rounded columns get noise of one
-step while a density is learned; transform and neighbors add no noise.
-"""
-_SCORE = """\
-Score rows under a learned density (lca, lca-gauss, local-lca, parzen, manifold-parzen).
-
-Columns of the output: row (number in DATA, from 0), score (lower is more unusual), p_value (the share of training rows,
-each scored without itself, that are at least as unusual as this row; it follows the score), outlier (1 if the p-value is at
-most --level, or by --fdr) and log_density (nats, in the units of the data). The score is the log-density; for parzen and lca it
-also uses the distance to a neighbour outside small groups, so that a small group of outliers is found, too. A row with
-missing values is scored by its known values among the training rows that have these. With --explain, the column why names for
-each outlier the columns that are unusual given the others, the values that were expected (90 % interval) and the actual
-values. A row that equals a training row exactly is scored without that training row, because its own kernel would always make it
-look normal; --as-new turns this off.
-"""
-_OUTLIERS = """\
-Learn a density from the quantities of a table and write its unusual rows, the most unusual one first, with the reasons.
-
-Every row is scored without itself; a row with missing values is scored by its known values. Columns of the output: --keep, row
-(number in DATA, from 0), score (lower is more unusual), p_value (the share of the rows that are at least as unusual), outlier (1 if
-the p-value is at most --level), log_density and why. To score other rows later, use learn and score.
-"""
-_NEIGHBORS = """\
-Find the nearest rows of DATA under a learned metric (lca, lca-gauss, rca, nca).
-
-Columns of the output: query, rank (from 1), neighbor (row numbers from 0, or values of --id) and distance.
-"""
-_COMPARE = """\
-Measure by cross-validation whether a learned metric or density helps on a table.
-
-Every step (scaling, whitening, learning) uses only the training fold. Metrics are evaluated by the accuracy of
-k nearest neighbours on held-out rows (by R² if the target is a number), and densities by their held-out log-likelihood.
-Differences from the best plain method have simultaneous 95 % intervals. The verdict states when no method helped.
-"""
-_REPORT = """\
-Write a page about a model file and the rows of DATA: the rows in the plane before and after, with each row's neighbours, the
-weight of each column, the objective of the fit, and for densities the unusual rows with explanations. The page is one HTML file
-that needs no network. It contains no cross-validated results; use compare to measure whether a learned metric or density helps.
-"""
-_ADAPT = """\
-Learn an adapter for embeddings from pairs (or labels) that belong together, and measure whether it helps.
-
-The pairs are divided into three parts that are not connected, even by a chain of pairs: one for learning, one for choosing
-the method, and one for measuring it. The command compares the raw rows, rca (a closed form that keeps a part of the raw metric,
-chosen by cross-validation) and anchors (each row learns to distinguish its partner from others). Rows are compared by their
-direction. The best method is saved as a pipeline that normalises rows before and after its map. If the raw rows are best, no
-model is written, and the verdict says so.
-
-Vectors are .npy (not read into memory at once), .npz, Parquet with a column of vectors, or CSV of numbers.
-"""
-_DEMO = """\
-Run three comparisons on built-in data: densities of slanted bars, with a picture; metrics and densities for the sensors
-of a machine, with a report; and metrics for 178 real wines. This takes less than a minute and writes vicinal-demo.html and .png.
-"""
-_INSPECT = """\
-Describe a table (the kind of each column, what it is used for, and what is unusual about it) or a model file (its class,
-parameters, columns and weights).
-"""
-_TRANSFORM = """\
-Map rows to a space in which the learned distance is Euclidean. Columns are selected by name; others are ignored.
-"""
-# The summary, the description, the options and the groups of options of each command.
-_COMMANDS: dict[str, tuple[str, str, Callable[[Parser], None], Sequence[Callable[[], Parser]]]] = {
-    "learn": ("fit a metric or a density and save it", _LEARN, _learn, (_table, _features, _general, _workers)),
-    "transform": ("map rows to a space in which the learned distance is Euclidean", _TRANSFORM, _transform, (_table, _general, _workers)),
-    "score": ("log-density, outlier flag and p-value of each row", _SCORE, _score, (_table, _general, _workers)),
-    "outliers": ("the unusual rows of a table, and why they are unusual", _OUTLIERS, _outliers, (partial(_table, None), _features, _general)),
-    "neighbors": ("nearest rows under the learned metric", _NEIGHBORS, _neighbors, (_table, _general)),
-    "inspect": ("describe the columns of a table, or a model file", _INSPECT, _inspect, (_table, _features, _general)),
-    "compare": ("cross-validated comparison of metrics and densities", _COMPARE, _compare, (_table, _features, _general, _workers)),
-    "report": ("write a page about a model file and the rows of a table", _REPORT, _report, (_table, _general)),
-    "adapt": ("learn an adapter for embeddings from pairs that belong together", _ADAPT, _adapt, (_general,)),
-    "demo": ("run comparisons on built-in data, with a picture and a report", _DEMO, _demo, (_general,)),
+# The summary of each command, the function that adds its options and has its description, and the groups of its options.
+_COMMANDS: dict[str, tuple[str, Callable[[Parser], None], Sequence[Callable[[], Parser]]]] = {
+    "learn": ("fit a metric or a density and save it", _learn, (_table, _features, _general, _workers)),
+    "transform": ("map rows to a space in which the learned distance is Euclidean", _transform, (_table, _general, _workers)),
+    "score": ("log-density, outlier flag and p-value of each row", _score, (_table, _general, _workers)),
+    "outliers": ("the unusual rows of a table, and why they are unusual", _outliers, (partial(_table, None), _features, _general)),
+    "neighbors": ("nearest rows under the learned metric", _neighbors, (_table, _general)),
+    "inspect": ("describe the columns of a table, or a model file", _inspect, (_table, _features, _general)),
+    "compare": ("cross-validated comparison of metrics and densities", _compare, (_table, _features, _general, _workers)),
+    "report": ("write a page about a model file and the rows of a table", _report, (_table, _general)),
+    "adapt": ("learn an adapter for embeddings from pairs that belong together", _adapt, (_general,)),
+    "demo": ("run comparisons on built-in data, with a picture and a report", _demo, (_general,)),
 }  # fmt: skip

@@ -9,20 +9,19 @@ from vicinal._files import FileError, is_number, map_array
 from vicinal._words import count, shown
 from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, Failure
-from vicinal.cli.pairs import as_row_numbers, read_pair_table
 from vicinal.cli.tables import TableOptions, read_table, table_file
 
 
-def read_vectors(path: str, console: Console, options: TableOptions, vector: str | None = None) -> np.ndarray:
+def read_vectors(path: str, console: Console, vector: str | None = None) -> np.ndarray:
     """Return a table of numbers with one row per vector."""
-    kind = table_file(path, options).kind
+    kind = table_file(path).kind
     if kind == "npy":
         rows = map_array(path)
     elif kind == "npz":
-        rows = _of_frame(_read_array(path, options, vector), path, None)
+        rows = _of_frame(_read_array(path, vector), path, None)
     else:
         data_first = partial(_is_data, path=path, console=console)
-        rows = _of_frame(read_table(path, options._replace(no_header=data_first), lists=True), path, vector)
+        rows = _of_frame(read_table(path, TableOptions(no_header=data_first), lists=True), path, vector)
     if rows.ndim != 2 or rows.dtype.kind not in "iuf" or not rows.size:
         raise Failure(DATA, f"{path} must hold vectors, one per row, got {rows.dtype} of shape {rows.shape}.")
     if rows.dtype not in (np.float32, np.float64):
@@ -41,10 +40,10 @@ def read_vectors(path: str, console: Console, options: TableOptions, vector: str
     return rows
 
 
-def _read_array(path: str, options: TableOptions, name: str | None) -> Any:
+def _read_array(path: str, name: str | None) -> Any:
     """Return the only array of an .npz file, or the one with a name."""
     try:
-        return read_table(path, options._replace(array=name))
+        return read_table(path, TableOptions(array=name))
     except FileError as error:
         raise FileError(str(error).replace("array=", "vector=")) from error
 
@@ -85,26 +84,12 @@ def _of_frame(frame: Any, path: str, vector: str | None) -> np.ndarray:
     return frame.to_numpy(dtype=np.float32)
 
 
-def read_column(
-    path: str, console: Console, options: TableOptions, n_rows: int, option: str, whose: str = "the corpus"
-) -> list[Any]:
+def read_column(path: str, console: Console, n_rows: int, option: str, whose: str = "the corpus") -> list[Any]:
     """Return the first column of a table with one line per row of the corpus, or of the queries."""
-    frame = read_table(path, options, console)
-    if len(frame) == n_rows - 1 and table_file(path, options).kind in ("csv", "tsv"):  # its first line is not a header
-        frame = read_table(path, options._replace(no_header=True), console)
+    frame = read_table(path, console=console)
+    if len(frame) == n_rows - 1 and table_file(path).kind in ("csv", "tsv"):  # its first line is not a header
+        frame = read_table(path, TableOptions(no_header=True), console)
     values = frame.iloc[:, 0]
     if len(values) != n_rows:
         raise Failure(DATA, f"{option} {path}: expected {count(n_rows, 'row')}, as in {whose}, got {len(values)}.")
     return values.astype(object).where(values.notna(), None).tolist()
-
-
-def read_pairs(path: str, console: Console, options: TableOptions, sizes: tuple[int, int]) -> np.ndarray:
-    """Return pairs of row numbers; the first column refers to a table of the first size, the second to one of the second."""
-    pairs = as_row_numbers(read_pair_table(path, console, options), path)
-    for column, size, what in zip(pairs.T, sizes, ("first", "second"), strict=True):
-        if column.min() < 0 or column.max() >= size:
-            raise Failure(
-                DATA,
-                f"--pairs {path}: the {what} column must hold row numbers from 0 to {size - 1}, got {column.min()} to {column.max()}.",
-            )
-    return pairs.astype(np.int64)
