@@ -593,7 +593,6 @@ def test_what_cannot_be_answered_is_refused_at_once(client, asked):
         getattr(LCA(), asked)(da.zeros((10, 3)))
 
 
-@pytest.mark.filterwarnings("ignore:The inplace keyword")  # which Dask uses
 def test_columns_of_a_parquet_folder_keep_their_partitions(client, tmp_path):
     """Dask's optimisation merges small files if only a few of their columns are read; rows, labels and results must still match."""
     needs("pyarrow")

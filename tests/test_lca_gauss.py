@@ -35,9 +35,7 @@ LEFT_OUT_WHOLLY = (
 
 
 def expected_failures(estimator):
-    failures = {}
-    if not isinstance(estimator.reg, str):  # "auto" finds one Gaussian in the check's data, which leaves nobody out
-        failures["check_sample_weight_equivalence_on_dense_data"] = LEFT_OUT_WHOLLY
+    failures = {"check_sample_weight_equivalence_on_dense_data": LEFT_OUT_WHOLLY}
     if estimator.reg == 0:
         failures |= {
             "check_sample_weights_shape": ALL_TWINS,

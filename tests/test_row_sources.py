@@ -217,7 +217,6 @@ def test_every_file_of_a_parquet_table_counts_for_the_precision(tmp_path):
     np.testing.assert_array_equal(np.concatenate(list(source.blocks())), np.vstack([X.astype(np.float32), X * 1e300]))
 
 
-@pytest.mark.filterwarnings("ignore:The inplace keyword")  # in Dask
 def test_the_index_of_a_dataframe_is_no_column_of_its_parquet_table(tmp_path):
     """That of a dataframe that Dask had written, "__null_dask_index__", was a feature."""
     _, pd, dd = needs("pyarrow", "pandas", "dask.dataframe")

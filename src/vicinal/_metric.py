@@ -160,7 +160,7 @@ def warn_of_unknown_images(missing: np.ndarray, names: Any) -> None:
     """Warn that rows with missing values, shape (n, n_features), have images that are NaN."""
     warnings.warn(
         f"{missing.any(axis=1).sum()} of {len(missing)} rows have missing values in the columns "
-        f"{shown_columns(missing.any(axis=0), names)}, so their images are unknown (NaN). Fill them in with "
+        f"{shown_columns(np.asarray(missing.any(axis=0)), names)}, so their images are unknown (NaN). Fill them in with "
         "vicinal.DensityImputer before, or leave such rows out.",
         UserWarning,
         stacklevel=callers_line(),
