@@ -499,8 +499,8 @@ def test_lca_and_lca_gauss_share_their_search_and_their_fits(monkeypatch):
     from vicinal._lca import penalty_search
 
     searches = []
-    search = penalty_search.choose_penalty
-    monkeypatch.setattr(penalty_search, "choose_penalty", lambda *given: searches.append(1) or search(*given))
+    search = penalty_search.search
+    monkeypatch.setattr(penalty_search, "search", lambda *given: searches.append(1) or search(*given))
     X = np.round(nuisance_data(60, seed=3)[0][:, :3], 1)  # rounded, so that there is noise on the training rows
     y, names = np.arange(60) % 2, ["lca", "lca-gauss"]
     few = {"n_splits": 2, "n_repeats": 1}

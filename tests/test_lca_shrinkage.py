@@ -9,7 +9,7 @@ from sklearn.datasets import load_iris
 from vicinal import LCA, LCAGauss, LocalLCA, Selection, Shrinkage, StochasticEM, io
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca import penalty_search
-from vicinal._lca.penalty_search import Path, _chosen
+from vicinal._lca.penalty_search import _best_path
 from vicinal._lca.steps import nearest_structured
 from vicinal._leave_one_out import leave_one_out
 
@@ -191,9 +191,8 @@ def test_many_columns_of_counts_are_drawn_towards_one_width():
 
 
 def test_a_target_must_be_clearly_better():
-    added, drawn = Path("diagonal"), Path("diagonal", 0.5)
-    assert _chosen({added: -0.95, drawn: -0.9}) == added
-    assert _chosen({added: -0.95, drawn: -0.8}) == drawn
+    assert _best_path({"diagonal": -0.95, "target": -0.9}) == "diagonal"
+    assert _best_path({"diagonal": -0.95, "target": -0.8}) == "target"
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

@@ -370,14 +370,14 @@ def test_few_rows_are_lca(rows):
 
 
 def test_lca_that_does_not_converge_is_announced(rows, monkeypatch):
-    fit = LCA._fit
+    fit = LCA.fit
 
     def unfinished(self, *arguments):
         fit(self, *arguments)
         self.converged_ = False
         return self
 
-    monkeypatch.setattr(LCA, "_fit", unfinished)
+    monkeypatch.setattr(LCA, "fit", unfinished)
     with pytest.warns(ConvergenceWarning, match="LCA that gives the shared covariance did not converge"):
         LocalLCA(1, 7, 0.01, **GIVEN).fit(rows)
 

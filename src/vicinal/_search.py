@@ -4,7 +4,6 @@
 
       Selection                       the options of users
       fixed_folds, held_out_splits    folds that depend on nothing but the rows; equal rows are never separated
-      Walk                            candidates along a path, each fitted from its neighbour
       top_of_parabola                 between the candidates of a path
       paired_gain                     whether the best candidate is ahead of a simple one by more than chance
       score_table, search_results     what users see of it
@@ -12,9 +11,8 @@
 """
 
 import warnings
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
@@ -199,87 +197,6 @@ def paired_gain(first: np.ndarray, second: np.ndarray, weight: np.ndarray | None
     gains, weight = first - second, np.ones(len(first)) if weight is None else weight
     mean = np.average(gains, weights=weight)
     return float(mean), float(np.linalg.norm(weight * (gains - mean)) / weight.sum())
-
-
-class Tried(NamedTuple):
-    """A place of a path, with the scores of its candidate in each fold."""
-
-    place: int
-    scores: np.ndarray
-
-    @property
-    def mean(self) -> float:
-        """The mean over the folds."""
-        return float(self.scores.mean())
-
-
-class Walk:
-    """A path of candidates at integer places, which are fitted to folds; no fit is made twice.
-
-    Parameters
-    ----------
-    n_folds : int
-    fit : callable
-        ``fit(fold, place, start)`` returns the fit of a candidate and the score of the rows that the fold holds out.  `start` is the fit
-        of the nearest place, or None.  A `LinAlgError` or a score that is not finite means that there is no fit.
-    reaches : callable
-        Returns whether a place is on the path.
-    """
-
-    def __init__(
-        self, n_folds: int, fit: Callable[[int, int, Any], tuple[Any, float]], reaches: Callable[[int], bool]
-    ) -> None:
-        self._fit, self.reaches = fit, reaches
-        self._scores: list[dict[int, float]] = [{} for _ in range(n_folds)]
-        self._results: list[dict[int, Any]] = [{} for _ in range(n_folds)]
-
-    def at(self, place: int, n_folds: int | None = None) -> Tried:
-        """Return the held-out score at a place, of each fold or of the first few; -inf where there is no fit."""
-        return Tried(place, np.array([self._score(f, place) for f in range(len(self._scores))[:n_folds]]))
-
-    def _score(self, fold: int, place: int) -> float:
-        scores, results = self._scores[fold], self._results[fold]
-        if place not in scores:
-            # The nearest place, the one with the wider kernel if there are two.
-            nearest = min(results, key=lambda other: (abs(other - place), other < place), default=None)
-            try:
-                result, score = self._fit(fold, place, None if nearest is None else results[nearest])
-                results[place], scores[place] = result, score if np.isfinite(score) else -np.inf
-            except np.linalg.LinAlgError:
-                scores[place] = -np.inf
-        return scores[place]
-
-    def top(self, place: int, n_folds: int, stride: int, gain: float, smooth: float) -> Tried:
-        """Return the best place on some of the folds that is found from a place by strides, and by a parabola through them.
-
-        Strides are halved where the next places are worse by more than `smooth`, so that a parabola says little.
-        """
-        best, tried = self.at(place, n_folds), {}
-        while stride:
-            for step in (-stride, stride):
-                while self.reaches(best.place + step):
-                    candidate = tried[best.place + step] = self.at(best.place + step, n_folds)
-                    if candidate.mean <= best.mean + gain:
-                        break
-                    best = candidate
-            sides = [tried[side].mean for side in (best.place - stride, best.place + stride) if side in tried]
-            stride = stride // 2 if sides and min(sides) < best.mean - smooth else 0
-        return best._replace(place=round(top_of([*tried.values(), best])))
-
-    def onwards(self, first: Tried, step: int, gain: float) -> list[Tried]:
-        """Return the next places in one direction, up to one that does not gain."""
-        tried = [first]
-        while self.reaches(tried[-1].place + step):
-            tried.append(self.at(tried[-1].place + step))
-            if tried[-1].mean <= tried[-2].mean + gain:
-                break
-        return tried[1:]
-
-
-def top_of(tried: Sequence[Tried]) -> float:
-    """Return the place of the top of the parabola through the best place of a path and its neighbours."""
-    means = {t.place: t.mean for t in sorted(tried, key=lambda t: t.place)}
-    return top_of_parabola(np.array(list(means), dtype=float), np.array(list(means.values())))
 
 
 def score_table(columns: dict[str, Any], scores: np.ndarray) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ from vicinal._lca.lca import LCA
 from vicinal._leave_one_out import Conditional, check_columns_known, conditionals
 from vicinal._mixtures import SharedMixture
 from vicinal._notebook import NotebookMixin
-from vicinal._rows import TrainingRows, ValidRows, check_rows
+from vicinal._rows import TrainingRows, check_rows
 from vicinal._tensors import as_given
 
 # The default penalty, as a share of the covariance of the data. It keeps the kernel wide and correlated enough for few rows
@@ -278,8 +278,10 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         """Return a density, fitted to rows in standardised columns."""
         density = clone(density)
         if self.density is None:
-            given = TrainingRows(ValidRows(rows).taken_by(density), None, rows, incomplete=True)
-            return density._fit(given, share=_SHARE)
+            density._auto_share = _SHARE
+            density.fit(TrainingRows(rows, None, rows, incomplete=True))
+            del density._auto_share
+            return density
         return density.fit(rows)
 
     def _calibrated_scale(self, rows: np.ndarray) -> float:

@@ -41,6 +41,7 @@ class LocalComponents(RecordParametersMixin, LinearMetricMixin, MixtureDensityMi
     reg_: Any
     reg_search_: dict[str, Any] | None
     covariance_: np.ndarray
+    _auto_share: float
 
     _record_types: ClassVar[dict[str, type[Record]]] = {"reg": Shrinkage, "solver": StochasticEM, "engine": Engine}
     _solvers: ClassVar[
@@ -131,12 +132,13 @@ class LocalComponents(RecordParametersMixin, LinearMetricMixin, MixtureDensityMi
         sample = np.sort(rng.choice(n, min(options.n_candidates or min(SAMPLE, most or n), n), replace=False))
         return path, sample
 
-    def _penalties(self, reg: Penalty, rows: TrainingRows) -> Iterator[Penalty]:
+    def _penalties(self, reg: Penalty | None, covariance: np.ndarray, rows: TrainingRows) -> Iterator[Penalty]:
         """Yield the penalty and, for ``reg="auto"``, a larger one, under which a kernel that collapses may have a solution.
 
-        Values that repeat (a grid of integers) leave directions without width even if there are many rows.
+        Values that repeat (a grid of integers) leave directions without width even if there are many rows. `reg` is None for
+        "auto" and rows with missing values.
         """
-        yield reg
+        yield Penalty(self._auto_share * covariance) if reg is None else reg
         if isinstance(self.reg, str) and not rows.incomplete:
             yield LEAST_PENALTY.of_rows(*counted_rows(rows.values, rows.weight))
 

@@ -165,10 +165,24 @@ def em_step(at: GaussPoint, reg: Penalty) -> tuple[float, GaussPoint]:
     return objective, GaussPoint(split_at_one(0.5 * (matrix + matrix.T)), problem)  # Proposition 1 solves Eq. 6
 
 
-def relaxed_em(at: GaussPoint, reg: Penalty, record: Recorder, *, max_iter: int, tol: float) -> FitPath:
-    """Run EM with moves that are lengthened as long as this helps: directions that are nearly Gaussian make EM slow."""
-    limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol}
-    return fixed_point(lambda at: em_step(at, reg), at, record, stretched=GaussPoint.stretched, **limits)
+def run_em(
+    at: GaussPoint,
+    reg: Penalty,
+    record: Recorder,
+    *,
+    max_iter: int,
+    tol: float,
+    relaxed: bool = False,
+    may_lose: bool = False,
+) -> FitPath:
+    """Run Algorithm 1 from a point.
+
+    With `relaxed`, moves are lengthened as long as this helps: directions that are nearly Gaussian make EM slow. `may_lose` is that of
+    `fixed_point`.
+    """
+    stretched = GaussPoint.stretched if relaxed else None
+    options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "may_lose": may_lose, "stretched": stretched}
+    return fixed_point(lambda at: em_step(at, reg), at, record, **options)
 
 
 Run = Callable[[GaussPoint, float], FitPath]  # a fit from a point to a tolerance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.random import RandomState
@@ -21,7 +21,6 @@ from vicinal._kernel_penalty import Penalty
 from vicinal._lca.base import LocalComponents, collapse_error
 from vicinal._lca.checks import (
     LCA_REMEDIES,
-    Remedies,
     check_answerable,
     check_representable,
     check_scale,
@@ -65,7 +64,6 @@ from vicinal._lca.stochastic import (
 )
 from vicinal._leave_one_out import (
     IncompleteRows,
-    LeaveOneOut,
     MixedRows,
     counted_rows,
     leave_one_out,
@@ -73,7 +71,7 @@ from vicinal._leave_one_out import (
     scatter_of_rows,
 )
 from vicinal._mixtures import SharedMixture
-from vicinal._rows import TrainingRows, ValidRows, check_rows, forget_gaps, log_weights
+from vicinal._rows import TrainingRows, ValidRows, check_rows, forget_gaps, has_gaps, log_weights
 from vicinal._search import held_out_splits
 
 _COVARIANCES = ("full", "diag", "spherical", "low_rank")
@@ -250,6 +248,8 @@ class LCA(MixedMetricMixin, LocalComponents):
         "stochastic": (50, 1e-3),
         "gaps": (100, 1e-3),
     }
+    _remedies = LCA_REMEDIES  # in messages; a method that fits an LCA for itself has its own
+    _auto_share = AUTO_SHARE  # of the covariance of rows with missing values, as the penalty of reg="auto"
     _stream: dict[str, Any] | None
     _reg_form: Form | None  # the penalty of reg="auto" as a function of the rows; None for a given one
 
@@ -301,48 +301,31 @@ class LCA(MixedMetricMixin, LocalComponents):
         -------
         self
         """
-        table = self._open_table(X, sample_weight)
-        return self._fit(self._open(X, sample_weight)) if table is None else self._fit_table(table)
-
-    def _fit_table(self, table: MixedTable) -> Self:
-        """Fit to rows of numbers and levels."""
-        if self._stochastic_options() is self.solver or self.solver == "stochastic":
-            raise ValueError(
-                "solver='stochastic' needs columns of numbers. Use solver='accelerated' for columns of levels."
-            )
-        levels = table.categories, table.codes
-        self._fit(TrainingRows(table.numbers, table.weight, None, incomplete=table.incomplete, levels=levels))
-        smoothing, filled = self.category_smoothing_, self.mixture_.centres
-        self._keep_levels(table, smoothing, filled, log_weights(table.weight))
-        return self
-
-    def _fit(self, rows: TrainingRows, remedies: Remedies = LCA_REMEDIES, share: float = AUTO_SHARE) -> Self:
-        """Fit to validated rows.
-
-        Messages recommend the `remedies` of the method; for rows with gaps, "auto" means `share` times the covariance of the data.
-        """
+        rows = self._open(
+            X, sample_weight
+        )  # numbers, or numbers and levels; in memory, or in a file; NaN where a value is missing
         structure = self._check_parameters(rows.values.shape[1])
-        # R of Eq. 1 is the user's, or chosen by held-out rows; the problem scores each row by all others (j != i).
-        rows, problem, covariance, penalty = self._prepared(rows, structure, remedies, share)
+        # R of Eq. 1 is the user's, or chosen by held-out rows. Columns along which the kernel has no width are left out.
+        rows, penalty = self._penalty(rows, structure)
+        problem, covariance = self._problem_and_covariance(rows)  # each row is scored by all others (j != i)
         # For reg="auto", there is a larger R as well, should the kernel collapse under the first.
-        for reg in self._penalties(penalty, rows):
+        for reg in self._penalties(penalty, covariance, rows):
             try:
                 # Sigma is known by its metric A, with Sigma^-1 = A'A. It starts at the covariance of the data (or at `init`), and
                 # collapses if it becomes tiny relative to that of the data, the reference.
                 start, reference = self._start(problem, covariance, reg, structure)
                 # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
                 # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).
-                kind = Steps if rows.levels is None else MixedSteps
-                em = kind(reg, structure, start, reference)
+                em = (Steps if rows.levels is None else MixedSteps)(reg, structure, start, reference)
                 path, neighbors = self._maximised(problem, em, start, rows)
                 break
-            except (CollapseError, np.linalg.LinAlgError):
+            except np.linalg.LinAlgError:
                 self._reg_form = LEAST_PENALTY
         else:
-            raise collapse_error(rows, self.covariance_type, remedies)
+            raise collapse_error(rows, self.covariance_type, self._remedies)
         self._keep(path, rows, covariance, neighbors)  # the density is that of Parzen windows with the covariance Sigma
         self._keep_path(path, reg)
-        return self
+        return self._with_levels(rows)
 
     def _maximised(
         self, problem: Any, em: Steps, start: np.ndarray, rows: TrainingRows
@@ -359,37 +342,34 @@ class LCA(MixedMetricMixin, LocalComponents):
                 return fixed_point(em.step, at, record, may_lose=rows.incomplete, **limits), None
             return accelerated_fixed_point(em.displacement, em.move, at, record, **limits), None
 
-    def _prepared(self, rows: TrainingRows, structure: Structure, remedies: Remedies, share: float) -> _Prepared:
-        """Return the columns that vary, their problem, the covariance of the data, and the penalty."""
+    def _open(self, X: Any, sample_weight: Any) -> TrainingRows:
+        """Return the rows of a fit, validated; rows that another estimator has validated are taken as they are."""
         self._stream = None
-        if rows.levels is not None:
-            return self._prepared_table(rows, structure, remedies, share)
-        if rows.incomplete:
-            names, columns = getattr(self, "feature_names_in_", None), np.arange(rows.values.shape[1])
-            incomplete = IncompleteRows.of(rows.values, rows.weight, self.engine, names)
-            given = check_reg(self.reg, len(columns))
-            reg = Penalty(share * incomplete.covariance) if given is None else given
-            self._constants, self.reg_search_, self._reg_form = None, None, None
-            return _Prepared(rows, incomplete, incomplete.covariance, check_penalty(reg, columns, names))
-        rows, reg = self._penalty(rows, structure, remedies)
-        problem = self._problem(rows)
-        known = (rows.values, rows.weight) if rows.file else (problem.rows, problem.weight)
-        return _Prepared(rows, problem, scatter_of_rows(*known), reg)
+        if isinstance(X, TrainingRows):
+            return X._replace(values=ValidRows(X.values).taken_by(self))
+        table = X if isinstance(X, MixedTable) else self._open_table(X, sample_weight)
+        if table is None:
+            return super()._open(X, sample_weight)
+        if self._pick_solver(0) == "stochastic":
+            raise ValueError(
+                "solver='stochastic' needs columns of numbers. Use solver='accelerated' for columns of levels."
+            )
+        return TrainingRows(table.numbers, table.weight, None, incomplete=table.incomplete, levels=table)
 
-    def _prepared_table(self, rows: TrainingRows, structure: Structure, remedies: Remedies, share: float) -> _Prepared:
-        """Return the same for rows of numbers and levels; the penalty is that of the numbers."""
-        d, gaps = rows.values.shape[1], bool(np.isnan(rows.values).any())
-        tol = self._limits_of("gaps" if rows.incomplete else "exact")["tol"]
-        self._constants, self.reg_search_, self._reg_form = None, None, None
-        reg: Any = Penalty(np.zeros((0, 0)))
-        if d and not gaps:
-            rows, reg = self._penalty(rows, structure, remedies)
-        problem = MixedRows.of(rows.values, rows.weight, fit_engine(self), rows.levels, tol)
-        if gaps:
-            given = check_reg(self.reg, d)
-            reg = Penalty(share * problem.covariance) if given is None else given
-            reg = check_penalty(reg, np.arange(d), getattr(self, "feature_names_in_", None))
-        return _Prepared(rows, problem, problem.covariance, reg)
+    def _problem_and_covariance(self, rows: TrainingRows) -> tuple[Any, np.ndarray]:
+        """Return the leave-one-out problem of a kind of rows, and the covariance of the data."""
+        problem: Any
+        if rows.levels is not None:
+            tol = self._limits_of("gaps" if rows.incomplete else "exact")["tol"]
+            levels = rows.levels.categories, rows.levels.codes
+            problem = MixedRows.of(rows.values, rows.weight, fit_engine(self), levels, tol)
+        elif rows.incomplete:
+            problem = IncompleteRows.of(rows.values, rows.weight, self.engine, self._active_names)
+        else:
+            problem = self._problem(rows)
+            known = (rows.values, rows.weight) if rows.file else (problem.rows, problem.weight)
+            return problem, scatter_of_rows(*known)
+        return problem, problem.covariance
 
     def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn from more rows of a stream (sec. 5.1), in bounded memory.
@@ -420,14 +400,16 @@ class LCA(MixedMetricMixin, LocalComponents):
                 "partial_fit needs columns of numbers, and this LCA was fitted to columns of levels. Use fit."
             )
         fresh = not hasattr(self, "components_")
+        reg: Any
+        given: Any
         rows = check_rows(self, X, reset=fresh, min_rows=2 if fresh else 1).astype(np.float64, copy=False)
         structure, options = self._check_parameters(rows.shape[1]), self._stochastic_options()
         if fresh:
-            opened, reg = self._penalty(TrainingRows(rows, None, X), structure, LCA_REMEDIES)
+            opened, reg = self._penalty(TrainingRows(rows, None, X), structure)
             rows, self._stream, self.reg_ = opened.values, None, as_parameter(reg, self._in_all_columns)
-        given = check_reg(self.reg, self.n_features_in_) or check_reg(self.reg_, self.n_features_in_)
-        assert given is not None
-        reg = given.of_columns(self.active_features_)
+        else:
+            given = check_reg(self.reg, self.n_features_in_) or check_reg(self.reg_, self.n_features_in_)
+            reg = given.of_columns(self.active_features_)
         rows = rows if fresh else self._active(rows)
         stream, objectives = self._open_stream(rows, reg, structure, options.n_candidates or SAMPLE, fresh)
         try:
@@ -439,7 +421,9 @@ class LCA(MixedMetricMixin, LocalComponents):
                 )
             metric = metric_of(stream.local, reg, structure)
         except CollapseError:
-            raise collapse_error(TrainingRows(stream.reservoir, None, X), self.covariance_type, LCA_REMEDIES) from None
+            raise collapse_error(
+                TrainingRows(stream.reservoir, None, X), self.covariance_type, self._remedies
+            ) from None
         forget_gaps(self)
         self._stream = {"local": stream.local, "seed": stream.seed}
         self.solver_, self.converged_ = "stream", False
@@ -474,9 +458,18 @@ class LCA(MixedMetricMixin, LocalComponents):
         )
         return Stream(centres[reservoir].astype(np.float64), reg.local_part(self.covariance_), n, size, seed), []
 
-    def _penalty(self, rows: TrainingRows, structure: Structure, remedies: Remedies) -> tuple[TrainingRows, Penalty]:
-        """Return the columns that vary and their penalty; raise for data without a solution, and search for "auto"."""
-        X, given = rows.values, check_reg(self.reg, rows.values.shape[1])
+    def _penalty(self, rows: TrainingRows, structure: Structure) -> tuple[TrainingRows, Penalty | None]:
+        """Return the columns that vary and their penalty; raise for data without a solution, and search for "auto".
+
+        "auto" is None for rows with missing numbers: it is then a share of the covariance, because scores of held-out rows with
+        different gaps cannot be compared.
+        """
+        X, self.reg_search_, self._reg_form, self._constants = rows.values, None, None, None
+        if X.shape[1] == 0:  # all columns are levels
+            return rows, Penalty(np.zeros((0, 0)))
+        given = check_reg(self.reg, X.shape[1])
+        if rows.incomplete and (rows.levels is None or has_gaps(X)):
+            return rows, given and check_penalty(given, self.active_features_, self._active_names)
         # A penalty gives the kernel a width along constant columns, so they are kept.
         kept_columns = None if given is None else np.diag(given.matrix) > 0
         if rows.file is not None:  # X is a sample, in which a column may be constant that varies elsewhere
@@ -487,28 +480,21 @@ class LCA(MixedMetricMixin, LocalComponents):
         X, weight = counted_rows(rows.values, rows.weight)
         if given is None or given.is_zero:
             check_scale(X, structure.covariance, self._active_names)
-        if given is None:
-            self._reg_form = self._search(X, weight, structure, remedies)
-            return rows, self._reg_form.of_rows(X, weight)
-        self.reg_search_, self._reg_form = None, None
-        given = check_penalty(given, self.active_features_, self._active_names)
-        if given.is_zero:
-            check_answerable(X, *structure, names=self._active_names, remedies=remedies)
-            check_twins(X, remedies)
-        return rows, given
-
-    def _search(self, X: np.ndarray, weight: np.ndarray | None, structure: Structure, remedies: Remedies) -> Form:
-        """Return the penalty for ``reg="auto"``, from rows of positive weight."""
-        self.reg_search_ = None
+        if given is not None:
+            given = check_penalty(given, self.active_features_, self._active_names)
+            if given.is_zero:
+                check_answerable(X, *structure, names=self._active_names, remedies=self._remedies)
+                check_twins(X, self._remedies)
+            return rows, given
         if has_plenty(X, structure):
-            return NO_PENALTY if is_answerable(X, *structure) else LEAST_PENALTY
-        choice = search_penalty(X, weight, structure, fit_engine(self))
-        if choice is None:
-            return Form("diagonal", 1.0)
-        if choice.at_edge:
-            warn_at_edge(X, self._active_names, remedies.method)
-        self.reg_search_ = choice.table
-        return choice.form
+            self._reg_form = NO_PENALTY if is_answerable(X, *structure) else LEAST_PENALTY
+        elif (choice := search_penalty(X, weight, structure, fit_engine(self))) is None:
+            self._reg_form = Form("diagonal", 1.0)
+        else:
+            self._reg_form, self.reg_search_ = choice.form, choice.table
+            if choice.at_edge:
+                warn_at_edge(X, self._active_names, self._remedies.method)
+        return rows, self._reg_form.of_rows(X, weight)
 
     def _solver_and_start(self, problem: Any, steps: Steps, start: np.ndarray) -> tuple[str, np.ndarray]:
         """Return the solver, and a start for it: that of an exact fit of many rows comes from some of them."""
@@ -562,7 +548,7 @@ class LCA(MixedMetricMixin, LocalComponents):
             again: Any = clone(self).set_params(reg=reg, init="covariance", callback=None, verbose=0)
             again.n_features_in_ = numbers.shape[1]
             with warnings.catch_warnings(action="ignore"):  # warnings were already issued for all rows
-                again._fit_table(table.take(train))
+                again.fit(table.take(train))
             if len(again.covariance_) < numbers.shape[1] or not len(places):  # a column is constant without the fold
                 continue
             kernel = mixture.with_kernel(again.covariance_, again.category_smoothing_)
@@ -633,19 +619,25 @@ class LCA(MixedMetricMixin, LocalComponents):
         self.category_smoothing_, values = problem.smoothing, rows.values
         if rows.incomplete:
             self._left_out_scores = problem.scores(metric)
-            self._incomplete_rows, values = rows.levels[1].copy(), problem.rows
+            self._incomplete_rows, values = rows.levels.codes.copy(), problem.rows
         placed = problem.placed(metric)
         everyone = np.full(len(values), True)
         counted = everyone if rows.weight is None or rows.incomplete else rows.weight > 0
         self.effective_neighbors_ = np.empty(len(values))
         self.effective_neighbors_[counted] = placed.perplexities()
         if not counted.all():
-            categories, codes = rows.levels
-            others = np.hstack([values, categories.indicators(codes)])[~counted]
+            others = np.hstack([values, rows.levels.categories.indicators(rows.levels.codes)])[~counted]
             self.effective_neighbors_[~counted] = placed.perplexities(others)
         self.engine_ = placed.problem.backend
         self.certified_row_error_ = placed.problem.certified_row_error
         self.mixture_ = self._shared_mixture(values, None)
+
+    def _with_levels(self, rows: TrainingRows) -> Self:
+        """Store the density of all columns, if some of them are levels, and the columns themselves."""
+        if rows.levels is not None:
+            filled = self.mixture_.centres
+            self._keep_levels(rows.levels, self.category_smoothing_, filled, log_weights(rows.weight))
+        return self
 
     def _keep_metric(self, metric: np.ndarray, covariance: np.ndarray) -> None:
         """Store the metric, its rows ordered by the covariance of the data."""
@@ -654,12 +646,3 @@ class LCA(MixedMetricMixin, LocalComponents):
         inverse = np.linalg.inv(metric)
         self.components_ = self._in_all_columns(metric)
         self.covariance_, self.precision_ = inverse @ inverse.T, metric.T @ metric
-
-
-class _Prepared(NamedTuple):
-    """What a fit needs: the rows of the columns that vary, their problem, their covariance, and the penalty."""
-
-    rows: TrainingRows
-    problem: LeaveOneOut | IncompleteRows | MixedRows
-    covariance: np.ndarray
-    penalty: Penalty

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import count
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.random import RandomState
@@ -14,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_flag
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._engine import Engine, fit_engine
-from vicinal._fit_loops import Callback, FitPath, Recorder, fixed_point
+from vicinal._fit_loops import Callback, FitPath, Recorder
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.base import LocalComponents, collapse_error
 from vicinal._lca.checks import (
@@ -30,8 +29,8 @@ from vicinal._lca.gauss_steps import (
     GaussPoint,
     GaussRows,
     all_local,
-    em_step,
     mixture_of_directions,
+    run_em,
     search_directions,
 )
 from vicinal._lca.penalty import (
@@ -45,17 +44,14 @@ from vicinal._lca.penalty import (
     has_plenty,
 )
 from vicinal._lca.penalty_search import (
-    LCAGaussFold,
     Penalties,
     choose_both,
-    gaussian_rules,
-    given_gaussian,
-    given_local,
-    local_rules,
+    gaussian_penalties,
+    local_penalties,
     search_penalty,
     split_folds,
 )
-from vicinal._lca.steps import CollapseError, Structure, inverse_root
+from vicinal._lca.steps import Structure, inverse_root
 from vicinal._lca.stochastic import Splits, StochasticEM
 from vicinal._leave_one_out import IncompleteRows, counted_rows, mean_and_covariance, mean_of_rows
 from vicinal._rows import TrainingRows
@@ -203,6 +199,7 @@ class LCAGauss(LocalComponents):
     """
 
     _solvers = ("auto", "em", "stochastic")
+    _auto_share = AUTO_SHARE
     _passes = 50
     _limits: ClassVar[dict[str, tuple[int, float]]] = {
         "exact": (500, 1e-7),
@@ -253,16 +250,18 @@ class LCAGauss(LocalComponents):
         self
         """
         self._check_parameters()
-        # The penalties are the user's, or chosen by held-out rows. In the problem's coordinates w = R (x - mu), the Gaussian's
-        # covariance, C_G + R_G, is the identity; the kernel of each row is centred at it and left out for it (j != i).
-        rows, problem, penalty, reg_gauss = self._prepared(self._open(X, sample_weight))
+        # The penalties are the user's, or chosen by held-out rows.
+        rows, penalty, reg_gauss = self._both_penalties(self._open(X, sample_weight))
+        # In the problem's coordinates w = R (x - mu), the Gaussian's covariance, C_G + R_G, is the identity; the kernel of each row is
+        # centred at it and left out for it (j != i).
+        problem, covariance = self._problem_and_covariance(rows, reg_gauss)
         # For reg="auto", there is a larger penalty as well, should the kernel collapse under the first.
-        for reg in self._penalties(penalty, rows):
+        for reg in self._penalties(penalty, covariance, rows):
             try:
                 # C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1).
                 path, neighbors = self._maximised(problem, reg, rows)
                 break
-            except (CollapseError, np.linalg.LinAlgError):
+            except np.linalg.LinAlgError:
                 continue
         else:
             raise collapse_error(rows, "full", LCA_GAUSS_REMEDIES)
@@ -282,56 +281,49 @@ class LCAGauss(LocalComponents):
 
             return Recorder.of(self, both, passes)
 
-        def em(at: GaussPoint, tol: float, stretched: Any = None) -> FitPath:  # Algorithm 1
-            options = {"max_iter": limits["max_iter"], "tol": tol, "may_lose": rows.incomplete, "stretched": stretched}
-            return fixed_point(lambda at: em_step(at, reg), at, recorder(), **options)
+        def em(at: GaussPoint, tol: float, relaxed: bool = not rows.incomplete) -> FitPath:  # Algorithm 1
+            options = {"max_iter": limits["max_iter"], "tol": tol, "relaxed": relaxed}
+            return run_em(at, reg, recorder(), may_lose=rows.incomplete, **options)
 
         self.solver_ = "em" if rows.incomplete else self._pick_solver(len(problem.whitened.rows))
         if self.solver_ == "stochastic":  # C_L of minibatches, each blended with the current one (Eq. 7)
             path, neighbors = self._sweep(Splits(problem, reg, self.reduce), start.split, rows, recorder())
             return path._replace(parameters=GaussPoint(path.parameters, problem)), neighbors
         limits = self._limits_of("gaps" if rows.incomplete else "exact")
-        path = em(start, limits["tol"])
+        path = em(start, limits["tol"], relaxed=False)
         if self.reduce and not path.reason.by_user:  # LCA-Gauss-Red (sec. 4)
-            longer = None if rows.incomplete else GaussPoint.stretched
-            path = search_directions(partial(em, stretched=longer), path, limits["tol"], rows.mass)
+            path = search_directions(em, path, limits["tol"], rows.mass)
         return path, None
 
-    def _prepared(self, rows: TrainingRows) -> _Prepared:
-        """Return the columns that vary, their problem, and the two penalties."""
+    def _problem_and_covariance(self, rows: TrainingRows, reg_gauss: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Return the problem of a kind of rows, and the covariance of the data."""
         if rows.incomplete:
-            names, columns = getattr(self, "feature_names_in_", None), np.arange(rows.values.shape[1])
-            reg, reg_gauss = self._given_penalties(len(columns))
-            filled = IncompleteRows.of(rows.values, rows.weight, self.engine, names)
-            reg = check_penalty(Penalty(AUTO_SHARE * filled.covariance) if reg is None else reg, columns, names)
-            reg_gauss = np.zeros_like(filled.covariance) if reg_gauss is None else reg_gauss
-            self._constants, self.reg_search_ = None, None
+            filled = IncompleteRows.of(rows.values, rows.weight, self.engine, self._active_names)
             root = inverse_root(filled.covariance + reg_gauss)
-            return _Prepared(
-                rows, GaussGaps(filled, reg_gauss, root, mean_of_rows(filled.rows, rows.weight)), reg, reg_gauss
-            )
-        rows, reg, reg_gauss = self._both_penalties(rows)
+            return GaussGaps(filled, reg_gauss, root, mean_of_rows(filled.rows, rows.weight)), filled.covariance
         # Departure 4 (LCAGauss): The Gaussian's covariance divides by n. Its limit is the Gaussian of maximum likelihood.
         mean, covariance = mean_and_covariance(rows)
-        gaussian = covariance + reg_gauss
         if reg_gauss.any():
-            check_representable(gaussian, "reg_gauss", self.reg_gauss)
-        root = inverse_root(gaussian)
-        return _Prepared(rows, GaussRows(self._problem(rows, (mean, root)), root, mean), reg, reg_gauss)
+            check_representable(covariance + reg_gauss, "reg_gauss", self.reg_gauss)
+        root = inverse_root(covariance + reg_gauss)
+        return GaussRows(self._problem(rows, (mean, root)), root, mean), covariance
 
-    def _given_penalties(self, n_features: int) -> tuple[Penalty | None, np.ndarray | None]:
-        """Return the penalties that the user passed; None for "auto"."""
-        if isinstance(self.reg_gauss, str) and self.reg_gauss == "auto":
-            return check_reg(self.reg, n_features), None
-        forms = "'auto', a number, a vector of variances or a matrix"
-        return check_reg(self.reg, n_features), check_matrix(self.reg_gauss, n_features, "reg_gauss", forms)
-
-    def _both_penalties(self, rows: TrainingRows) -> tuple[TrainingRows, Penalty, np.ndarray]:
+    def _both_penalties(self, rows: TrainingRows) -> tuple[TrainingRows, Penalty | None, np.ndarray]:
         """Return the columns that vary, and the two penalties on them.
 
-        Raise an error for data without a solution, and search for "auto".
+        Raise an error for data without a solution, and search for "auto". For rows with missing values, "auto" is None (a share of
+        the covariance) and no penalty of the Gaussian.
         """
-        reg, reg_gauss = self._given_penalties(rows.values.shape[1])
+        n_features, reg_gauss = rows.values.shape[1], None
+        reg = check_reg(self.reg, n_features)
+        if not isinstance(self.reg_gauss, str) or self.reg_gauss != "auto":
+            forms = "'auto', a number, a vector of variances or a matrix"
+            reg_gauss = check_matrix(self.reg_gauss, n_features, "reg_gauss", forms)
+        self.reg_search_ = None
+        if rows.incomplete:
+            self._constants = None
+            reg = reg and check_penalty(reg, self.active_features_, self._active_names)
+            return rows, reg, np.zeros((n_features, n_features)) if reg_gauss is None else reg_gauss
         # Penalties give both parts a width along constant columns, so these are kept.
         kept_columns = None if rows.file is None else rows.file.varies
         if reg is not None and reg_gauss is not None:
@@ -352,7 +344,6 @@ class LCAGauss(LocalComponents):
             check_answerable(X, "full", names=self._active_names, remedies=remedies)
         if zero["reg"]:  # twins are not a problem for the Gaussian
             check_twins(X, LCA_GAUSS_REMEDIES)
-        self.reg_search_ = None
         if reg is not None and reg_gauss is not None:
             return rows, reg, reg_gauss
         return rows, *self._search(X, weight, reg, reg_gauss)
@@ -361,20 +352,15 @@ class LCAGauss(LocalComponents):
         self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty | None, reg_gauss: np.ndarray | None
     ) -> tuple[Penalty, np.ndarray]:
         """Return the penalties that are not given (None), from rows of positive weight."""
-        structure, answerable = Structure("full"), is_answerable(X, "full")
-        gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_gaussian(reg_gauss)]
+        structure, answerable, engine = Structure("full"), is_answerable(X, "full"), fit_engine(self)
+        gaussians = gaussian_penalties(X, weight, answerable) if reg_gauss is None else [reg_gauss]
         if has_plenty(X, structure):
-            plain = (NO_PENALTY if answerable else LEAST_PENALTY).of_rows(X, weight)
-            return plain if reg is None else reg, gaussians[0].matrix(X, weight)
-        parts = split_folds(X, weight)
-        if reg is None:
-            regs = local_rules(search_penalty(X, weight, structure, fit_engine(self)), answerable)
+            chosen = Penalties(reg or (NO_PENALTY if answerable else LEAST_PENALTY), gaussians[0])
         else:
-            regs = [given_local(reg)]
-        chosen = Penalties(regs[0], gaussians[-1])
-        if parts:
-            folds = [LCAGaussFold(*part, reduce=self.reduce, engine=fit_engine(self)) for part in parts]
-            chosen, self.reg_search_ = choose_both(folds, regs, gaussians)
+            regs = [reg] if reg else local_penalties(search_penalty(X, weight, structure, engine), answerable)
+            chosen = Penalties(regs[0], gaussians[-1])
+            if folds := split_folds(X, weight):
+                chosen, self.reg_search_ = choose_both(folds, regs, gaussians, self.reduce, engine)
         return chosen.local(X, weight), chosen.gaussian(X, weight)
 
     def _check_parameters(self) -> None:
@@ -430,12 +416,3 @@ class LCAGauss(LocalComponents):
             return super().score_samples(X)
         # The centres of the mixture are not the training rows.
         return self._mixture().left_out_scores_of(self.rows_)
-
-
-class _Prepared(NamedTuple):
-    """What a fit needs: the rows of the columns that vary, their problem, and the two penalties."""
-
-    rows: TrainingRows
-    problem: GaussRows | GaussGaps
-    reg: Penalty
-    reg_gauss: np.ndarray

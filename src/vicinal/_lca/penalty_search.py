@@ -13,8 +13,10 @@ penalty :math:`R_G` is zero, or leads from the sample covariance to its shrunk e
 estimate. Pairs of them are fitted to the folds of LCA's search, and the pair with the largest likelihood of held-out rows is selected.
 """
 
+from __future__ import annotations
+
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -26,15 +28,15 @@ import numpy as np
 from vicinal._callers import callers_line
 from vicinal._checks import shown_columns
 from vicinal._engine import Engine, one_blas_thread_beside_pairs
-from vicinal._fit_loops import FitPath, Recorder, accelerated_fixed_point, fixed_point
+from vicinal._fit_loops import FitPath, Recorder, accelerated_fixed_point
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.gauss_steps import GaussPoint, GaussRows, all_local, em_step, relaxed_em, search_directions
+from vicinal._lca.gauss_steps import GaussPoint, GaussRows, all_local, run_em, search_directions
 from vicinal._lca.penalty import FAMILIES, NO_PENALTY, SMALLEST, Form, family_matrix, shrinkage, shrunk_covariance
 from vicinal._lca.steps import CollapseError, Point, Steps, Structure, inverse_root, nearest_structured
-from vicinal._leave_one_out import LeaveOneOut, leave_one_out, mean_of_rows, scatter_of_rows
+from vicinal._leave_one_out import leave_one_out, log_norm, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 from vicinal._rows import constant_columns
-from vicinal._search import Tried, Walk, held_out_splits, score_table, top_of
+from vicinal._search import held_out_splits, score_table, top_of_parabola
 
 # The family of the target. (The shrunk covariance as a target scored 0.5 to 2.7 nats per row higher on sonar in a trial, but it
 # makes the search more expensive.)
@@ -43,7 +45,6 @@ TARGET = "diagonal"
 _FOLDS = 5
 # A search needs no more rows than these: the chosen factor is close to the one that all rows would give.
 _MOST_ROWS = 2000
-_STEP = 10.0**0.5
 # Folds hold out rows until there are so many, which determine the place of the optimum to a step; fewer locate it on each path.
 _HELD_OUT_ROWS, _SCOUTED_ROWS, _SCOUTED_PER_COLUMN = 300, 100, 4  # the tails of scores grow with the number of columns
 _FIRST_PLACE, _STRIDE = -2, 2  # where scouts begin, and in which steps they go: a factor of 0.1, and 10
@@ -52,38 +53,100 @@ _FIRST_PLACE, _STRIDE = -2, 2  # where scouts begin, and in which steps they go:
 _FAR_BEHIND = 0.5
 _LARGEST = 1e4
 _GAIN = 1e-3  # nats per row
-# Weights of the target: their range, and the first one. A larger weight leaves hardly more than the target.
-_WEIGHTS, _FIRST_WEIGHT = (0.01, 100.0), 1.0
+_WEIGHTS = (0.01, 100.0)  # of the target; a larger weight leaves hardly more than the target
 # A covariance is drawn towards the target only if this gains so many nats per row over every penalty that is added. Smaller
 # gains are noise of the folds, and on grids of integers, narrower kernels would lose them.
 _GAIN_OF_TARGET = 0.1
 
 
-class Path(NamedTuple):
-    """A path of penalties: of factors or, towards a target that is given by its factor, of weights.
+class Tried(NamedTuple):
+    """A place of a path, with the scores of its penalty on the folds."""
 
-    A place of the path is its distance from the first penalty that is tried, in steps.
+    place: int
+    scores: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        """The mean over the folds."""
+        return float(self.scores.mean())
+
+
+class PenaltyPath:
+    """Penalties along increasing factors, or, towards a target that is given by its factor, along weights; no fit is made twice.
+
+    A place of the path is its distance from a factor (or weight) of 1, in steps of the root of 10.
+
+    Parameters
+    ----------
+    folds : sequence of LCAFold
+    family : str
+    factor : float, optional
+        Of the target.
+    fitted : bool
+        Whether a penalty is fitted (from the metric of the nearest place), or is itself the covariance of a kernel.
     """
 
-    family: str
-    factor: float | None = None
+    def __init__(self, folds: Sequence[LCAFold], family: str, factor: float | None = None, fitted: bool = True) -> None:
+        self.family, self.factor, self._folds, self._fitted = family, factor, folds, fitted
+        ends = (SMALLEST[family], _LARGEST) if factor is None else _WEIGHTS
+        first, last = np.round(2.0 * np.log10(ends)).astype(int)
+        self.places = range(first, last + 1)
+        self._scores: list[dict[int, float]] = [{} for _ in folds]
+        self._metrics: list[dict[int, np.ndarray]] = [{} for _ in folds]
 
     def form(self, place: float) -> Form:
         """Return the penalty at a place of the path."""
-        value = self._value(place)
+        value = 10.0 ** (0.5 * place)
         return Form(self.family, value) if self.factor is None else Form(self.family, self.factor, value)
 
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The smallest and the largest factor or weight."""
-        return (SMALLEST[self.family], _LARGEST) if self.factor is None else _WEIGHTS
+    def at(self, place: int, n_folds: int | None = None) -> Tried:
+        """Return the held-out score at a place, of each fold or of the first few; -inf where there is no fit."""
+        known = list(zip(self._folds, self._scores, self._metrics, strict=True))[:n_folds]
+        for fold, scores, metrics in known:
+            if place in scores:
+                continue
+            # The nearest place, the one with the wider kernel if there are two.
+            nearest = min(metrics, key=lambda other: (abs(other - place), other < place), default=None)
+            try:
+                reg, start = fold.penalty(self.form(place)), None if nearest is None else metrics[nearest]
+                metric = fold.fit(reg, start) if self._fitted else fold.kernel(reg.matrix)
+                score = fold.score(metric)
+                metrics[place], scores[place] = metric, score if np.isfinite(score) else -np.inf
+            except np.linalg.LinAlgError:
+                scores[place] = -np.inf
+        return Tried(place, np.array([scores[place] for _, scores, _ in known]))
 
-    def reaches(self, place: int) -> bool:
-        """Return whether a place is on the path."""
-        return 0.99 * self.ends[0] <= self._value(place) <= 1.01 * self.ends[1]
+    def top(self, place: int, n_folds: int) -> Tried:
+        """Return the best place on some of the folds that is found from a place by strides, and by a parabola through them.
 
-    def _value(self, place: float) -> float:
-        return (1.0 if self.factor is None else _FIRST_WEIGHT) * _STEP**place
+        Strides are halved where the next places are far behind, so that a parabola says little.
+        """
+        best, tried, stride = self.at(place, n_folds), {}, _STRIDE
+        while stride:
+            for step in (-stride, stride):
+                while best.place + step in self.places:
+                    candidate = tried[best.place + step] = self.at(best.place + step, n_folds)
+                    if candidate.mean <= best.mean + _GAIN:
+                        break
+                    best = candidate
+            sides = [tried[side].mean for side in (best.place - stride, best.place + stride) if side in tried]
+            stride = stride // 2 if sides and min(sides) < best.mean - _FAR_BEHIND else 0
+        return best._replace(place=round(top_of([*tried.values(), best])))
+
+    def onwards(self, first: Tried, step: int, gain: float) -> list[Tried]:
+        """Return the next places in one direction, up to one that does not gain."""
+        tried = [first]
+        while tried[-1].place + step in self.places:
+            tried.append(self.at(tried[-1].place + step))
+            if tried[-1].mean <= tried[-2].mean + gain:
+                break
+        return tried[1:]
+
+
+def top_of(tried: Sequence[Tried]) -> float:
+    """Return the place of the top of the parabola through the best place of a path and its neighbours."""
+    means = {t.place: t.mean for t in sorted(tried, key=lambda t: t.place)}
+    return top_of_parabola(np.array(list(means), dtype=float), np.array(list(means.values())))
 
 
 class PenaltyChoice(NamedTuple):
@@ -100,7 +163,7 @@ class PenaltyChoice(NamedTuple):
         return float(self.table["factor"][is_candidate][scores.argmax()]) if np.isfinite(scores).any() else None
 
 
-def search(folds: Sequence["LCAFold"], added: Sequence[str], target: str | None = None) -> PenaltyChoice:
+def search(folds: Sequence[LCAFold], added: Sequence[str], target: str | None = None) -> PenaltyChoice:
     """Choose the penalty of largest held-out likelihood.
 
     Parameters
@@ -113,95 +176,74 @@ def search(folds: Sequence["LCAFold"], added: Sequence[str], target: str | None 
     """
     n_needed = max(_SCOUTED_ROWS, _SCOUTED_PER_COLUMN * folds[0].n_features)
     n_scouts = 1 + int(np.searchsorted(np.cumsum([fold.n_held_out for fold in folds]), n_needed))
-    walks = {path: _walk(folds, path) for path in map(Path, added)}
-    scouted: dict[Path, Tried] = {}
-    for path, walk in walks.items():
+    paths = {family: PenaltyPath(folds, family) for family in added}
+    scouted: dict[str, Tried] = {}
+    for family, path in paths.items():
         means = [best.mean for best in scouted.values()]
         # A shrunk covariance lies between that of the sample and its diagonal. It is no better where the former is far better.
-        if path.family != "shrunk" or not means or means[1] <= means[0] + _FAR_BEHIND:
-            place = scouted[Path("sample")].place if path.family == "shrunk" and means else _FIRST_PLACE
-            scouted[path] = walk.top(place, n_scouts, _STRIDE, _GAIN, _FAR_BEHIND)
+        if family != "shrunk" or not means or means[1] <= means[0] + _FAR_BEHIND:
+            first = scouted["sample"].place if family == "shrunk" and means else _FIRST_PLACE
+            scouted[family] = path.top(first, n_scouts)
     leader = max(best.mean for best in scouted.values())
     if target is not None:
-        path = Path(target, _best_width(folds, target))
-        walk = walks[path] = _walk(folds, path)
-        if walk.at(0, n_scouts).mean >= leader - _FAR_BEHIND:
-            scouted[path] = walk.top(0, n_scouts, _STRIDE, _GAIN, _FAR_BEHIND)
-    close = {path: best.place for path, best in scouted.items() if best.mean >= leader - _FAR_BEHIND}
-    tried = {path: [walks[path].at(place)] for path, place in close.items()}
-    path = _chosen({path: best.mean for path, (best,) in tried.items()})
-    walk, (best,) = walks[path], tried[path]
-    tried[path] = [*reversed(walk.onwards(best, 1, _GAIN)), best, *walk.onwards(best, -1, _GAIN)]
-    return _choice(path, tried)
+        path = paths["target"] = PenaltyPath(folds, target, _best_width(folds, target))
+        if path.at(0, n_scouts).mean >= leader - _FAR_BEHIND:
+            scouted["target"] = path.top(0, n_scouts)
+    tried = {key: [paths[key].at(best.place)] for key, best in scouted.items() if best.mean >= leader - _FAR_BEHIND}
+    chosen = _best_path({key: best.mean for key, (best,) in tried.items()})
+    path, (best,) = paths[chosen], tried[chosen]
+    tried[chosen] = [*reversed(path.onwards(best, 1, _GAIN)), best, *path.onwards(best, -1, _GAIN)]
+    return _choice(
+        path, tried[chosen], [(paths[key].form(t.place), t) for key, places in tried.items() for t in places]
+    )
 
 
-def _walk(folds: Sequence["LCAFold"], path: Path) -> Walk:
-    """Return the fits along a path of penalties."""
-
-    def fit(fold: int, place: int, start: np.ndarray | None) -> tuple[np.ndarray, float]:
-        try:
-            return folds[fold].fit(path.form(place), start)
-        except CollapseError:
-            raise np.linalg.LinAlgError from None
-
-    return Walk(len(folds), fit, path.reaches)
-
-
-def _choice(path: Path, tried: dict[Path, list[Tried]]) -> PenaltyChoice:
-    """Return the choice of the best place of a path, among all places that were tried, in decreasing order on each path."""
-    best = max(tried[path], key=lambda t: t.mean)
-    wider = [t.mean for t in tried[path] if t.place > best.place]
-    is_last = path.factor is None and not path.reaches(best.place - 1)
-    at_edge = is_last and bool(wider) and best.mean - wider[-1] > 0.05
-    forms = [path.form(t.place) for path, places in tried.items() for t in places]
-    columns = {
-        "family": [form.family for form in forms],
-        "factor": [form.factor for form in forms],
-        "weight": [form.weight or 0.0 for form in forms],  # 0 for a penalty that is added
-    }
-    table = score_table(columns, np.array([t.scores for places in tried.values() for t in places]))
-    return PenaltyChoice(path.form(top_of(tried[path])), table, at_edge)
-
-
-def _chosen(scores: dict[Path, float]) -> Path:
+def _best_path(means: dict[str, float]) -> str:
     """Return the path of the best penalty; one that draws towards a target must be clearly better than those that are added."""
-    added = max((path for path in scores if path.factor is None), key=lambda path: scores[path])
-    drawn = next((path for path in scores if path.factor is not None), None)
-    return drawn if drawn is not None and scores[drawn] > scores[added] + _GAIN_OF_TARGET else added
+    added = max(means.keys() - {"target"}, key=lambda key: means[key])
+    return "target" if means.get("target", -np.inf) > means[added] + _GAIN_OF_TARGET else added
 
 
-def _best_width(folds: Sequence["LCAFold"], family: str) -> float:
+def _choice(path: PenaltyPath, places: list[Tried], candidates: list[tuple[Form, Tried]]) -> PenaltyChoice:
+    """Return the choice of the best of some places of a path, and the table of all candidates."""
+    best = max(places, key=lambda t: t.mean)
+    wider = [t.mean for t in places if t.place > best.place]
+    at_edge = path.factor is None and best.place == path.places[0] and bool(wider) and best.mean - wider[-1] > 0.05
+    columns = {
+        "family": [form.family for form, _ in candidates],
+        "factor": [form.factor for form, _ in candidates],
+        "weight": [form.weight or 0.0 for form, _ in candidates],  # 0 for a penalty that is added
+    }
+    table = score_table(columns, np.array([t.scores for _, t in candidates]))
+    return PenaltyChoice(path.form(top_of(places)), table, at_edge)
+
+
+def _best_width(folds: Sequence[LCAFold], family: str) -> float:
     """Return the factor of the single kernel of this shape that scores best; this takes no fits."""
-    path = Path(family)
-
-    def score(fold: int, place: int, start: Any) -> tuple[None, float]:
-        return None, folds[fold].score_of_kernel(*path.form(place)[:2])
-
-    walk = Walk(len(folds), score, path.reaches)
-    below = [walk.at(0), *walk.onwards(walk.at(0), -1, 0.0)]
+    path = PenaltyPath(folds, family, fitted=False)
+    below = [path.at(0), *path.onwards(path.at(0), -1, 0.0)]
     best = max(below, key=lambda t: t.mean)
-    return path.form(top_of([*below, *walk.onwards(best, 1, 0.0)])).factor
+    return path.form(top_of([*below, *path.onwards(best, 1, 0.0)])).factor
 
 
-def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarray, Any, np.ndarray, Any]]:
-    """Return the fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones."""
-    folds = []
-    n_held_out = 0
+class Fold(NamedTuple):
+    """The training rows and the held-out rows of a fold, with their weights; None for equal ones."""
+
+    train: np.ndarray
+    weight: np.ndarray | None
+    test: np.ndarray
+    test_weight: np.ndarray | None
+
+
+def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[Fold]:
+    """Return the fixed folds; none if too few rows differ."""
+    folds: list[Fold] = []
     for train, test in held_out_splits(X, None, _FOLDS, _MOST_ROWS):
+        n_held_out = sum(len(fold.test) for fold in folds)
         if n_held_out < _HELD_OUT_ROWS and not constant_columns(X[train]).any():
             weights = (None, None) if weight is None else (weight[train], weight[test])
-            folds.append((X[train], weights[0], X[test], weights[1]))
-            n_held_out += len(test)
+            folds.append(Fold(X[train], weights[0], X[test], weights[1]))
     return folds
-
-
-def choose_penalty(folds: Sequence["LCAFold"], structure: Structure) -> PenaltyChoice | None:
-    """Return the choice for ``reg="auto"``; None without folds, where too few rows differ to hold any out."""
-    if not folds:
-        return None
-    # The other structures depend only on the diagonal of R, or on its trace: a single variance has nothing to be drawn towards.
-    families = FAMILIES if structure.covariance in ("full", "low_rank") else FAMILIES[:1]
-    return search(folds, families, None if structure.covariance == "spherical" else TARGET)
 
 
 def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str) -> None:
@@ -218,134 +260,11 @@ def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str) -> None:
     )
 
 
-# -- the two penalties of LCA-Gauss --------------------------------------------------------------------
-
-# A penalty of the size of the shrunk covariance itself makes every direction Gaussian.
-_ALL_GAUSSIAN = Form("shrunk", 1.0)
-# With a smaller weight of the diagonal in the shrunk covariance, no density changes by a hundredth of a nat per row.
-_LEAST_TRIED_SHRINKAGE = 0.01
-
-
-class LocalRule(NamedTuple):
-    """A local penalty as a function of the training rows, with its entry in the table of a search."""
-
-    name: str
-    factor: float
-    weight: float
-    penalty: Callable[[np.ndarray, np.ndarray | None], Penalty]
-
-
-class GaussianRule(NamedTuple):
-    """A penalty of the Gaussian as a function of the training rows, with its entry in the table of a search."""
-
-    name: str
-    matrix: Callable[[np.ndarray, np.ndarray | None], np.ndarray]
-
-
-class Penalties(NamedTuple):
-    """A pair of penalties: that of the local covariance, and R_G of the Gaussian."""
-
-    reg: LocalRule
-    reg_gauss: GaussianRule
-
-    def local(self, X: np.ndarray, weight: np.ndarray | None) -> Penalty:
-        """Return the local penalty for some training rows."""
-        return self.reg.penalty(X, weight)
-
-    def gaussian(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-        """Return R_G for some training rows."""
-        return self.reg_gauss.matrix(X, weight)
-
-
-def given_local(reg: Penalty) -> LocalRule:
-    """Return a local penalty that the user passed."""
-    return LocalRule("given", 1.0, reg.weight or 0.0, lambda X, weight: reg)
-
-
-def given_gaussian(reg_gauss: np.ndarray) -> GaussianRule:
-    """Return a penalty of the Gaussian that the user passed."""
-    return GaussianRule("given", lambda X, weight: reg_gauss)
-
-
-def local_rule(form: Form) -> LocalRule:
-    """Return a penalty of one of the families of LCA's search."""
-    return LocalRule(form.family, form.factor, form.weight or 0.0, form.of_rows)
-
-
-def local_rules(choice: PenaltyChoice | None, answerable: bool) -> list[LocalRule]:
-    """Return the local penalties worth trying after LCA's own search: the best of each family, none, and all Gaussian.
-
-    LCA needs a penalty along every direction; if only a few are local, these may need none.
-    """
-    if choice is None:
-        return [local_rule(_ALL_GAUSSIAN)]
-    best_factors = {family: choice.best_added(family) for family in FAMILIES}
-    forms = {family: Form(family, factor) for family, factor in best_factors.items() if factor is not None}
-    forms["drawn" if choice.form.weight else choice.form.family] = choice.form
-    rules = [local_rule(form) for form in forms.values()]
-    none = [LocalRule("none", 0.0, 0.0, NO_PENALTY.of_rows)] if answerable else []
-    return [*rules, *none, local_rule(_ALL_GAUSSIAN)]
-
-
-def gaussian_rules(X: np.ndarray, weight: np.ndarray | None, answerable: bool) -> list[GaussianRule]:
-    """Return the penalties of the Gaussian: none (if the rows span all directions), and the one that leads to the shrunk covariance.
-
-    If the estimate hardly shrinks, both are the same Gaussian, and only the former is tried.
-    """
-    none, shrunk = GAUSSIAN_RULES["none"], GAUSSIAN_RULES["shrunk"]
-    if not answerable:
-        return [shrunk]
-    return [none] if shrinkage(X, weight) < _LEAST_TRIED_SHRINKAGE else [none, shrunk]
-
-
-def _towards_shrunk(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """Return the difference between the shrunk estimate and the sample covariance, exactly symmetric."""
-    difference = shrunk_covariance(X, weight) - scatter_of_rows(X, weight)
-    return 0.5 * (difference + difference.T)
-
-
-def _none(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    return np.zeros(2 * X.shape[1:])
-
-
-GAUSSIAN_RULES = {"none": GaussianRule("none", _none), "shrunk": GaussianRule("shrunk", _towards_shrunk)}
-
-
-def choose_both(
-    folds: Sequence["LCAGaussFold"], regs: Sequence[LocalRule], gaussians: Sequence[GaussianRule]
-) -> tuple[Penalties, dict[str, np.ndarray]]:
-    """Return the pair of largest mean held-out score, and the table of the pairs that were tried.
-
-    All local penalties are tried with the first Gaussian, and the best two of them with the others.
-    """
-    pairs = [Penalties(reg, gaussians[0]) for reg in regs]
-    tried = [[_score(fold, pair) for fold in folds] for pair in pairs]
-    best = np.argsort(-np.mean(tried, axis=1), kind="stable")[:2]
-    further = [Penalties(regs[k], gaussian) for gaussian in gaussians[1:] for k in best]
-    pairs += further
-    scores = np.array(tried + [[_score(fold, pair) for fold in folds] for pair in further])
-    columns = {
-        "family": [pair.reg.name for pair in pairs],
-        "factor": [pair.reg.factor for pair in pairs],
-        "weight": [pair.reg.weight for pair in pairs],
-        "gaussian": [pair.reg_gauss.name for pair in pairs],
-    }
-    return pairs[int(np.argmax(scores.mean(axis=1)))], score_table(columns, scores)
-
-
-def _score(fold: "LCAGaussFold", pair: Penalties) -> float:
-    try:
-        score = fold.score(pair)
-    except (CollapseError, np.linalg.LinAlgError):
-        return -np.inf
-    return score if np.isfinite(score) else -np.inf
-
-
 # -- the fits to folds ---------------------------------------------------------------------------------
 
 # Penalties are compared to hundredths of a nat, and fits start close to where they end.
 _TOL = 5e-3
-_MAX_PASSES = 30
+_MAX_PASSES, _GAUSS_PASSES = 30, 60
 # The approximate number of passes of the fits of one fold, from which the engine chooses a backend.
 _PASSES = 50
 # Results of searches, by their inputs; None if results are not shared.
@@ -371,164 +290,190 @@ def search_penalty(
     X: np.ndarray, weight: np.ndarray | None, structure: Structure, engine: Engine | str | None
 ) -> PenaltyChoice | None:
     """Return the choice for ``reg="auto"``; None if too few rows differ to hold any out."""
-    searches = _SEARCHES.get()
-    if searches is None:
-        return _search(X, weight, structure, engine)
-    digests = [None if a is None else blake2b(np.ascontiguousarray(a)).digest() for a in (X, weight)]
-    key = (X.shape, X.dtype, *digests, structure, repr(engine))
-    if key not in searches:
-        searches[key] = _search(X, weight, structure, engine)
-    return searches[key]
-
-
-def _search(
-    X: np.ndarray, weight: np.ndarray | None, structure: Structure, engine: Engine | str | None
-) -> PenaltyChoice | None:
-    folds = [LCAFold(*parts, structure=structure, engine=engine) for parts in split_folds(X, weight)]
-    return choose_penalty(folds, structure)
+    searches, key = _SEARCHES.get(), None
+    if searches is not None:
+        digests = [None if a is None else blake2b(np.ascontiguousarray(a)).digest() for a in (X, weight)]
+        key = (X.shape, X.dtype, *digests, structure, repr(engine))
+        if key in searches:
+            return searches[key]
+    folds, choice = [LCAFold(fold, structure, engine) for fold in split_folds(X, weight)], None
+    if folds:
+        # The other structures depend only on the diagonal of R, or on its trace: a single variance has nothing to be drawn towards.
+        families = FAMILIES if structure.covariance in ("full", "low_rank") else FAMILIES[:1]
+        choice = search(folds, families, None if structure.covariance == "spherical" else TARGET)
+    if searches is not None:
+        searches[key] = choice
+    return choice
 
 
 class LCAFold:
-    """LCA's fits to the training rows of one fold, and the scores of its held-out rows.
+    """LCA's fits to the training rows of a fold, with the few digits that a choice needs, and the scores of its held-out rows.
 
     Parameters
     ----------
-    train : array of shape (n, d)
-    train_weight : array of shape (n,), optional
-    test : array of shape (m, d)
-    test_weight : array of shape (m,), optional
+    fold : Fold
     structure : Structure
     engine : None, str or Engine
+    passes : int
+        The approximate number of passes of all fits, from which the engine chooses a backend.
     """
 
-    def __init__(
-        self,
-        train: np.ndarray,
-        train_weight: np.ndarray | None,
-        test: np.ndarray,
-        test_weight: np.ndarray | None,
-        *,
-        structure: Structure,
-        engine: Engine | str | None,
-    ) -> None:
-        self._test, self._test_weight, self._structure = test, test_weight, structure
-        self.n_held_out, self.n_features = test.shape
-        self._problem = leave_one_out(train, train_weight, engine, passes=_PASSES)
-        self._covariance = scatter_of_rows(train, train_weight)
-        self._matrix = cache(lambda family: family_matrix(family, train, train_weight))
+    def __init__(self, fold: Fold, structure: Structure, engine: Engine | str | None, passes: int = _PASSES) -> None:
+        self._fold, self._structure = fold, structure
+        self._problem = leave_one_out(fold.train, fold.weight, engine, passes=passes)
+        self._covariance = scatter_of_rows(fold.train, fold.weight)
+        self._matrix = cache(lambda family: family_matrix(family, fold.train, fold.weight))
+        self.n_held_out, self.n_features = fold.test.shape
 
-    def fit(self, form: Form, start: np.ndarray | None) -> tuple[np.ndarray, float]:
-        """Fit with a penalty from a metric (None: the usual one); return the metric and the held-out score."""
+    def penalty(self, form: Form) -> Penalty:
+        """Return a penalty, made from the training rows."""
+        return form.with_matrix(self._matrix(form.family))
+
+    def fit(self, reg: Penalty, start: np.ndarray | None) -> np.ndarray:
+        """Return the metric that a fit with a penalty ends at, from a metric or (None) from that of the rows' covariance."""
+        reference = self.kernel(reg.start(self._covariance))
+        at = Point(reference if start is None else start, self._problem)
+        steps = Steps(reg, self._structure, at.metric, reference)
         with one_blas_thread_beside_pairs(*self._problem.rows.shape):
-            reg = form.with_matrix(self._matrix(form.family))
-            metric = rough_metric(self._problem, reg, self._covariance, self._structure, start)
-            return metric, self._score(metric)
+            path = accelerated_fixed_point(
+                steps.displacement, steps.move, at, Recorder(), max_iter=_MAX_PASSES, tol=_TOL
+            )
+        return path.parameters.metric
 
-    def score_of_kernel(self, family: str, factor: float) -> float:
-        """Return the held-out score of the kernel whose covariance is a multiple of the matrix of a family."""
-        covariance = nearest_structured(factor * self._matrix(family), *self._structure)
+    def kernel(self, covariance: np.ndarray) -> np.ndarray:
+        """Return the metric of the covariance of the structure that is nearest to this one."""
+        covariance = nearest_structured(covariance, *self._structure)
         if not (np.diag(covariance) > 0).all():  # one row has all the weight
-            return -np.inf
+            raise CollapseError
+        return inverse_root(covariance)
+
+    def score(self, metric: np.ndarray) -> float:
+        """Return the mean log-density of the held-out rows."""
         with one_blas_thread_beside_pairs(*self._problem.rows.shape):
-            return self._score(inverse_root(covariance))
-
-    def _score(self, metric: np.ndarray) -> float:
-        sums = self._problem.pairs.at(metric).log_sums(self._test) - np.log(self._problem.weight.sum())
-        log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
-        return float(np.average(sums, weights=self._test_weight) + log_norm)
+            sums = self._problem.pairs.at(metric).log_sums(self._fold.test) - np.log(self._problem.weight.sum())
+        return float(np.average(sums, weights=self._fold.test_weight)) + log_norm(metric)
 
 
-def rough_metric(
-    problem: LeaveOneOut, reg: Penalty, covariance: np.ndarray, structure: Structure, start: np.ndarray | None
-) -> np.ndarray:
-    """Return LCA's metric of some rows, with the few digits that a choice by folds needs.
+# -- the two penalties of LCA-Gauss --------------------------------------------------------------------
 
-    Parameters
-    ----------
-    problem : LeaveOneOut
-    reg : Penalty
-    covariance : array of shape (d, d)
-        The covariance of the rows.
-    structure : Structure
-    start : array of shape (d, d), optional
-        The metric to start from; the default is that of the rows' covariance.
+# A penalty of the size of the shrunk covariance itself makes every direction Gaussian.
+_ALL_GAUSSIAN = Form("shrunk", 1.0)
+# With a smaller weight of the diagonal in the shrunk covariance, no density changes by a hundredth of a nat per row.
+_LEAST_TRIED_SHRINKAGE = 0.01
+
+
+class Penalties(NamedTuple):
+    """A pair of penalties: that of the local covariance, and R_G of the Gaussian; each given, or as a function of the rows."""
+
+    reg: Penalty | Form
+    reg_gauss: np.ndarray | str
+
+    def local(self, X: np.ndarray, weight: np.ndarray | None) -> Penalty:
+        """Return the local penalty for some training rows."""
+        return self.reg.of_rows(X, weight) if isinstance(self.reg, Form) else self.reg
+
+    def gaussian(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+        """Return R_G for some training rows: "none", or for "shrunk" what leads from their covariance to its shrunk estimate."""
+        if not isinstance(self.reg_gauss, str):
+            return self.reg_gauss
+        if self.reg_gauss == "none":
+            return np.zeros(2 * X.shape[1:])
+        difference = shrunk_covariance(X, weight) - scatter_of_rows(X, weight)
+        return 0.5 * (difference + difference.T)
+
+    def row(self) -> dict[str, Any]:
+        """Return the entry in the table of a search."""
+        reg, gaussian = self.reg, self.reg_gauss if isinstance(self.reg_gauss, str) else "given"
+        if not isinstance(reg, Form):
+            return {"family": "given", "factor": 1.0, "weight": reg.weight or 0.0, "gaussian": gaussian}
+        family = reg.family if reg.factor else "none"
+        return {"family": family, "factor": reg.factor, "weight": reg.weight or 0.0, "gaussian": gaussian}
+
+
+def local_penalties(choice: PenaltyChoice | None, answerable: bool) -> list[Form]:
+    """Return the local penalties worth trying after LCA's own search: the best of each family, none, and all Gaussian.
+
+    LCA needs a penalty along every direction; if only a few are local, these may need none.
     """
-    covariance = nearest_structured(reg.start(covariance), *structure)
-    if not (np.diag(covariance) > 0).all():  # one row has all the weight
-        raise CollapseError
-    reference = inverse_root(covariance)
-    start = reference if start is None else start
-    steps = Steps(reg, structure, start, reference)
-    limits: dict[str, Any] = {"max_iter": _MAX_PASSES, "tol": _TOL}
-    path = accelerated_fixed_point(steps.displacement, steps.move, Point(start, problem), Recorder(), **limits)
-    return path.parameters.metric
+    if choice is None:
+        return [_ALL_GAUSSIAN]
+    best_factors = {family: choice.best_added(family) for family in FAMILIES}
+    forms = {family: Form(family, factor) for family, factor in best_factors.items() if factor is not None}
+    forms["drawn" if choice.form.weight else choice.form.family] = choice.form
+    return [*forms.values(), *([NO_PENALTY] if answerable else []), _ALL_GAUSSIAN]
 
 
-class LCAGaussFold:
-    """LCA-Gauss's fits to the training rows of one fold, and the scores of its held-out rows.
+def gaussian_penalties(X: np.ndarray, weight: np.ndarray | None, answerable: bool) -> list[str]:
+    """Return the penalties of the Gaussian: none (if the rows span all directions), and the one that leads to the shrunk covariance.
+
+    If the estimate hardly shrinks, both are the same Gaussian, and only the former is tried.
+    """
+    if not answerable:
+        return ["shrunk"]
+    return ["none"] if shrinkage(X, weight) < _LEAST_TRIED_SHRINKAGE else ["none", "shrunk"]
+
+
+def choose_both(
+    folds: Sequence[Fold],
+    regs: Sequence[Penalty | Form],
+    gaussians: Sequence[np.ndarray | str],
+    reduce: bool,
+    engine: Engine | str | None,
+) -> tuple[Penalties, dict[str, np.ndarray]]:
+    """Return the pair of largest mean held-out score, and the table of the pairs that were tried.
+
+    All local penalties are tried with the first Gaussian, and the best two of them with the others.
+    """
+    pairs = [Penalties(reg, gaussians[0]) for reg in regs]
+    scores = [[_gauss_score(fold, pair, reduce, engine) for fold in folds] for pair in pairs]
+    best = np.argsort(-np.mean(scores, axis=1), kind="stable")[:2]
+    further = [Penalties(regs[k], gaussian) for gaussian in gaussians[1:] for k in best]
+    scores += [[_gauss_score(fold, pair, reduce, engine) for fold in folds] for pair in further]
+    pairs, rows = pairs + further, [pair.row() for pair in pairs + further]
+    table = score_table({name: [row[name] for row in rows] for name in rows[0]}, np.array(scores))
+    return pairs[int(np.argmax(table["mean_test_score"]))], table
+
+
+def _gauss_score(fold: Fold, pair: Penalties, reduce: bool, engine: Engine | str | None) -> float:
+    """Return the mean log-density of the held-out rows of a fold after a fit with two penalties; -inf if there is no fit."""
+    try:
+        split, problem = rough_split(fold, pair, reduce, engine)
+    except np.linalg.LinAlgError:
+        return -np.inf
+    whitened, root = problem.whitened, problem.root
+    rows = (fold.test - problem.mean) @ root.T
+    log_det = np.linalg.slogdet(root)[1] - 0.5 * np.log(split.variances).sum()
+    scores = log_det - 0.5 * len(root) * LOG_2PI - 0.5 * np.square(rows @ split.gaussian).sum(axis=1)
+    if len(split.variances):
+        scores += whitened.pairs.at(split.metric).log_sums(rows) - np.log(whitened.weight.sum())
+    score = float(np.average(scores, weights=fold.test_weight))
+    return score if np.isfinite(score) else -np.inf
+
+
+def rough_split(fold: Fold, pair: Penalties, reduce: bool, engine: Engine | str | None) -> GaussPoint:
+    """Return LCA-Gauss's directions of the training rows of a fold, with the few digits that a choice needs.
 
     Parameters
     ----------
-    train, train_weight, test, test_weight
-        As in `LCAFold`.
+    fold : Fold
+    pair : Penalties
     reduce : bool
         Whether to search for the number of local directions, as the fit with these penalties does.
     engine : None, str or Engine
     """
-
-    def __init__(
-        self,
-        train: np.ndarray,
-        train_weight: np.ndarray | None,
-        test: np.ndarray,
-        test_weight: np.ndarray | None,
-        *,
-        reduce: bool,
-        engine: Engine | str | None,
-    ) -> None:
-        self._train, self._test, self._weights = train, test, (train_weight, test_weight)
-        self._reduce, self._engine = reduce, engine
-
-    def score(self, penalty: Penalties) -> float:
-        """Return the mean log-density of the held-out rows after a fit with two penalties to the training rows."""
-        weight, test_weight = self._weights
-        split, problem = rough_split(self._train, weight, penalty, self._reduce, self._engine)
-        whitened, root = problem.whitened, problem.root
-        rows = (self._test - problem.mean) @ root.T
-        log_norm = np.linalg.slogdet(root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * len(root) * LOG_2PI
-        scores = log_norm - 0.5 * np.square(rows @ split.gaussian).sum(axis=1)
-        if len(split.variances):
-            scores += whitened.pairs.at(split.metric).log_sums(rows) - np.log(whitened.weight.sum())
-        return float(np.average(scores, weights=test_weight))
-
-
-def rough_split(
-    train: np.ndarray, weight: np.ndarray | None, penalty: Penalties, reduce: bool, engine: Engine | str | None
-) -> GaussPoint:
-    """Return LCA-Gauss's directions of some rows, with the few digits that a choice by folds needs.
-
-    Parameters
-    ----------
-    train : array of shape (n, d)
-    weight : array of shape (n,), optional
-    penalty : Penalties
-    reduce : bool
-        Whether to search for the number of local directions.
-    engine : None, str or Engine
-    """
-    mean, gaussian = mean_of_rows(train, weight), scatter_of_rows(train, weight) + penalty.gaussian(train, weight)
-    reg, root = penalty.local(train, weight), inverse_root(gaussian)
-    rows = ((train - mean) @ root.T).astype(train.dtype, copy=False)
+    X, weight = fold.train, fold.weight
+    mean, reg = mean_of_rows(X, weight), pair.local(X, weight)
+    root = inverse_root(scatter_of_rows(X, weight) + pair.gaussian(X, weight))
+    rows = ((X - mean) @ root.T).astype(X.dtype, copy=False)
     problem = leave_one_out(rows, weight, engine, passes=_PASSES)
 
-    def run(at: GaussPoint, tol: float) -> FitPath:
-        return relaxed_em(at, reg, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
+    def run(at: GaussPoint, tol: float, relaxed: bool = True) -> FitPath:
+        return run_em(at, reg, Recorder(), max_iter=_GAUSS_PASSES, tol=tol, relaxed=relaxed)
 
     with one_blas_thread_beside_pairs(*rows.shape):
         # The fit starts as in Algorithm 1, because EM hardly ever makes a direction local again that is Gaussian under a larger R.
         start = GaussPoint(all_local(len(root)), GaussRows(problem, root, mean))
-        limits: dict[str, Any] = {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
-        path = fixed_point(lambda at: em_step(at, reg), start, Recorder(), **limits)
+        path = run(start, _TOL, relaxed=False)
         if reduce:
             path = search_directions(run, path, _TOL, problem.weight.sum(), rounds=1)
     return path.parameters

@@ -30,7 +30,7 @@ from vicinal._metric import signs_of
 COLLAPSE = 1e-12
 
 
-class CollapseError(ValueError):
+class CollapseError(np.linalg.LinAlgError):
     """The kernel's covariance became singular: the likelihood has no maximum."""
 
 

@@ -35,7 +35,7 @@ from vicinal._lca.gauss_steps import (
     GaussRows,
     Split,
     penalty_of_directions,
-    relaxed_em,
+    run_em,
     search_directions,
     split_at_one,
 )
@@ -352,7 +352,7 @@ class Splits(NamedTuple):
         sample = some_rows(self.problem, np.sort(rng.choice(n, min(max(size, SAMPLE), n), replace=False)))
 
         def run(at: GaussPoint, tol: float) -> FitPath:
-            return relaxed_em(at, self.reg, Recorder(), max_iter=_SAMPLE_PASSES, tol=tol)
+            return run_em(at, self.reg, Recorder(), max_iter=_SAMPLE_PASSES, tol=tol, relaxed=True)
 
         path = run(GaussPoint(start, self.rows._replace(whitened=sample)), ROUGH)
         if self.reduce and not path.reason.by_user:
@@ -362,7 +362,7 @@ class Splits(NamedTuple):
     def fit_terms(self, start: Split, batch: Minibatch) -> Split:
         """Return the directions of the fit to a minibatch."""
         at = GaussPoint(start, self.rows._replace(whitened=batch))
-        return relaxed_em(at, self.reg, Recorder(), **_START).finished().split
+        return run_em(at, self.reg, Recorder(), **_START, relaxed=True).finished().split
 
 
 # -- levels --------------------------------------------------------------------------------------------

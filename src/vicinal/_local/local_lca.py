@@ -15,19 +15,18 @@ from vicinal._callers import callers_line
 from vicinal._checks import check_choice, check_positive
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixture_density import HeldOutRows, rows_out_of_folds
-from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, one_blas_thread_beside_pairs, resolved_engine
+from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import Remedies
 from vicinal._lca.lca import LCA
 from vicinal._lca.penalty import Shrinkage, as_parameter, check_reg, has_plenty
-from vicinal._lca.penalty_search import rough_metric
-from vicinal._lca.steps import CollapseError, Structure, inverse_root
-from vicinal._leave_one_out import leave_one_out, scatter_of_rows
+from vicinal._lca.penalty_search import Fold, LCAFold
+from vicinal._lca.steps import Structure, inverse_root
 from vicinal._local.density import LocalDensity
 from vicinal._local.kernels import CENTERS, LocalKernels, Member, Shared
 from vicinal._local.search import SMALLEST_MULTIPLE, LocalSearch, check_sizes, local_grid, make_splits
 from vicinal._mixtures import FrameMixture, SharedMixture, frame_work
-from vicinal._rows import TrainingRows, ValidRows, check_rows, check_two_rows, check_weights
+from vicinal._rows import TrainingRows, check_rows, check_two_rows, check_weights
 from vicinal._search import Selection, fixed_folds, warn_at_smallest
 
 # Kernels with a smaller share in the density at a point do not contribute to its metric.
@@ -253,7 +252,11 @@ class LocalLCA(LocalDensity):
     def _fit_base(self, X: NDArray[Any], weight: NDArray[Any] | None) -> LCA:
         """Fit the LCA whose covariance is Sigma_0, with exact passes for any number of rows, so that nothing is random."""
         base = LCA(reg=self._reg_of_base(), solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
-        return base._fit(TrainingRows(ValidRows(X).taken_by(base), weight, X), _REMEDIES)
+        rows: Any = TrainingRows(X, weight, X)
+        base._remedies = _REMEDIES
+        base.fit(rows)
+        del base._remedies
+        return base
 
     def _reg_of_base(self) -> Any:
         """Return the penalty for the columns that vary."""
@@ -446,12 +449,11 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, eng
     try:
         with np.errstate(divide="raise", invalid="raise"):
             reg = penalty_of_fold(train, weight, base)
-            problem = leave_one_out(train, weight, engine, passes=_PASSES)
-        with one_blas_thread_beside_pairs(*train.shape):
-            inverse = np.linalg.inv(rough_metric(problem, reg, scatter_of_rows(train, weight), _FULL, start))
+            fold = LCAFold(Fold(train, weight, train, weight), _FULL, engine, _PASSES)
+        inverse = np.linalg.inv(fold.fit(reg, start))
         covariance = inverse @ inverse.T
         np.linalg.cholesky(covariance)
-    except (CollapseError, np.linalg.LinAlgError, FloatingPointError):
+    except (np.linalg.LinAlgError, FloatingPointError):
         return base.covariance_
     return covariance
 
