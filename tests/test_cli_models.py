@@ -112,6 +112,29 @@ def test_options_are_added_to_messages_that_name_parameters():
     assert name_options("keep: it is not mine; by y.", **options).endswith("y is --target, keep is --resume.)")
 
 
+def test_duplicates_are_all_pairs_within_the_distance_each_once(capsys):
+    TABLE[:40].to_csv("t.csv", index=False)
+    io.save(make_pipeline(TableEncoder(), RCA()).fit(TABLE, np.arange(len(TABLE)) // 3), "m.vicinal")
+    assert main(["transform", "m.vicinal", "t.csv", "-o", "images.csv", "-q"]) == OK
+    images = pd.read_csv("images.csv").to_numpy()
+    apart = np.linalg.norm(images[:, None] - images[None], axis=2)
+    most = float(np.median(apart[np.triu_indices(len(images), 1)])) + 1e-6
+    first, second = np.nonzero(np.triu(apart <= most, 1))
+    for k in ("1", "4"):  # rows with more pairs than -k are searched again
+        assert main(["neighbors", "m.vicinal", "t.csv", "-k", k, "--duplicates", str(most), "-o", "out.csv"]) == OK
+        assert f"{len(first)} pairs at distance {most:g} or nearer." in capsys.readouterr().err
+        pairs = pd.read_csv("out.csv")
+        assert list(pairs.columns) == ["query", "neighbor", "distance"]
+        assert sorted(zip(pairs["query"], pairs["neighbor"], strict=True)) == sorted(zip(first, second, strict=True))
+        assert pairs["distance"].is_monotonic_increasing
+    of_queries = ["neighbors", "m.vicinal", "t.csv", "--query", "t.csv", "-k", "1", "--duplicates", str(most)]
+    assert main([*of_queries, "-o", "out.csv", "-q"]) == OK
+    assert len(pd.read_csv("out.csv")) == 2 * len(first) + len(images)  # new rows: each finds its own copy
+    with pytest.raises(SystemExit):
+        main(["neighbors", "m.vicinal", "t.csv", "--duplicates", "-1"])
+    assert "--duplicates: expected a distance of at least 0, got '-1'" in capsys.readouterr().err
+
+
 def test_more_neighbors_than_other_rows_are_refused(capsys):
     io.save(make_pipeline(StandardScaler(), RCA()).fit(X, Y), "m.vicinal")
     pd.DataFrame(X[:5]).to_csv("t.csv", index=False)

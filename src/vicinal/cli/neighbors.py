@@ -50,17 +50,53 @@ def neighbors(arguments: Namespace, console: Console) -> None:
             f"-k {arguments.k} needs at least {count(arguments.k, 'other row')} in DATA, got {available}. Lower -k or add rows.",
         )
     console.doing(f"searching the neighbours of {count(len(query_names), 'row')}")
-    positions, distances = retrieval.search(queries, images, arguments.k, similarity="euclidean")
-    n, k = positions.shape
+    if arguments.duplicates is None:
+        positions, distances = retrieval.search(queries, images, arguments.k, similarity="euclidean")
+        n, k = positions.shape
+        places, near = np.repeat(np.arange(n), k), positions.ravel()
+        columns = {"rank": np.tile(np.arange(1, k + 1), n)}
+        distances = distances.ravel()
+    else:
+        places, near, distances = _pairs_within(queries, images, arguments.duplicates, arguments.k)
+        columns = {}
+        console.say(f"{count(len(near), 'pair')} at distance {arguments.duplicates:g} or nearer.")
     result = pd.DataFrame(
         {
-            "query": np.repeat(np.asarray(query_names), k),
-            "rank": np.tile(np.arange(1, k + 1), n),
-            "neighbor": np.asarray(names)[positions.ravel()],
-            "distance": distances.ravel(),
+            "query": np.asarray(query_names)[places],
+            **columns,
+            "neighbor": np.asarray(names)[near],
+            "distance": distances,
         }
     )
     write_results([result], model.kind, arguments, console)
+
+
+def _pairs_within(
+    queries: np.ndarray | None, images: np.ndarray, most: float, k: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return queries, rows and distances of all pairs at a distance of at most `most`, the nearest first.
+
+    If the queries are the rows themselves, each pair counts once. Rows whose k nearest are all that near are searched again
+    with a larger k.
+    """
+    from vicinal import retrieval
+
+    n = len(images if queries is None else queries)
+    available = len(images) - (queries is None)
+    left, parts = np.arange(n), []
+    while len(left):
+        rows = left if queries is None else queries[left]
+        found = retrieval.search(rows, images, min(k, available), similarity="euclidean")
+        is_complete = (found.scores[:, -1] > most) | (k >= available)
+        row, column = np.nonzero((found.scores <= most) & is_complete[:, None])
+        parts.append((left[row], found.indices[row, column], found.scores[row, column]))
+        left, k = left[~is_complete], 2 * k
+    first, second, distances = map(np.concatenate, zip(*parts, strict=True))
+    if queries is None:
+        once = first < second
+        first, second, distances = first[once], second[once], distances[once]
+    order = np.lexsort((second, first, distances))
+    return first[order], second[order], distances[order]
 
 
 def _row_names(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, what: str) -> np.ndarray:

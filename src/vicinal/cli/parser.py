@@ -170,13 +170,16 @@ def _outliers(command: Parser) -> None:
 def _neighbors(command: Parser) -> None:
     """Find the nearest rows of DATA under a learned metric (lca, lca-gauss, rca, nca).
 
-    Columns of the output: query, rank (from 1), neighbor (row numbers from 0, or values of --id) and distance.
+    Columns of the output: query, rank (from 1), neighbor (row numbers from 0, or values of --id) and distance. With --duplicates,
+    all pairs up to a distance are listed, the nearest first, each once and without a rank.
     """
     add = command.add_argument
     _model_and_data(add)
     add("--query", type=InputPath, metavar="FILE",
         help="the rows to find neighbours for; default: the rows of DATA, none of which is its own neighbour")
     add("-k", type=_positive, default=10, metavar="K", help="the number of neighbours; default 10")
+    add("--duplicates", type=_distance, metavar="DISTANCE",
+        help="list all pairs at this distance or nearer; vicinal.retrieval.duplicate_threshold finds it from labelled pairs")
     add("--id", metavar="COL", help="identify rows by this column instead of by number")
     _table_output(add, keep=False)
 
@@ -365,6 +368,10 @@ def _seed(text: str) -> int:
 
 def _level(text: str) -> float:
     return _number(text, float, lambda value: 0 < value <= 0.5, "a number in (0, 0.5]")
+
+
+def _distance(text: str) -> float:
+    return _number(text, float, lambda value: 0 <= value < float("inf"), "a distance of at least 0")
 
 
 def _rate(text: str) -> float:
