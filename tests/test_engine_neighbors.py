@@ -166,6 +166,15 @@ def test_fewer_points_than_neighbors_are_refused():
             prepare("reference", X, leave_one_out=True).at().nearest(4)
 
 
+def test_neighbors_in_thousands_of_columns_are_found_by_products():
+    """The number of points from which a tree is faster grows with a power of the columns, which once overflowed from 900 on."""
+    X = np.random.default_rng(0).normal(size=(70, 3000))
+    indices, squares = literal_neighbors(X, X, np.arange(70), 3)
+    nearest = prepare("cpu", X, leave_one_out=True).at().nearest(3)
+    np.testing.assert_array_equal(nearest.indices, indices)
+    np.testing.assert_allclose(nearest.scores, squares, rtol=1e-12)
+
+
 def test_threads_and_blocks_do_not_change_neighbors():
     rng = np.random.default_rng(0)
     for d in (3, 20):

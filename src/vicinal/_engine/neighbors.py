@@ -72,7 +72,8 @@ def _by_products(
 
 def _tree_is_faster(n: int, n_coordinates: int, m: int) -> bool:
     """Return whether a k-d tree finds neighbours faster than products with all points: of many points with few coordinates."""
-    return m >= max(tuning.TREE_FROM_QUERIES, 1) and n >= tuning.TREE_FROM_POINTS * tuning.TREE_GROWTH**n_coordinates
+    growth = tuning.TREE_GROWTH ** min(n_coordinates, 100)  # more coordinates need more points than there can be; powers overflow
+    return m >= max(tuning.TREE_FROM_QUERIES, 1) and n >= tuning.TREE_FROM_POINTS * growth
 
 
 def _by_tree(placed: "Placed", present: np.ndarray, queries: Queries, left_out: np.ndarray | None, k: int) -> Neighbors:
