@@ -72,7 +72,8 @@ def _by_products(
 
 def _tree_is_faster(n: int, n_coordinates: int, m: int) -> bool:
     """Return whether a k-d tree finds neighbours faster than products with all points: of many points with few coordinates."""
-    growth = tuning.TREE_GROWTH ** min(n_coordinates, 100)  # more coordinates need more points than there can be; powers overflow
+    # More than a hundred coordinates would need more points than there can be, and higher powers overflow.
+    growth = tuning.TREE_GROWTH ** min(n_coordinates, 100)
     return m >= max(tuning.TREE_FROM_QUERIES, 1) and n >= tuning.TREE_FROM_POINTS * growth
 
 
