@@ -30,6 +30,35 @@ def _wrong(row):
     return f"wrong by {row['error']:.0e}" if row.get("error") else row.get("why", "not run")
 
 
+def speed_table(scatters):
+    """Return the table of README.md: some cases of each file, beside scikit-learn and the fastest other library."""
+    lines = ["| work | vicinal | scikit-learn | fastest other |", "|---|---|---|---|"]
+    for result in scatters["results"]:
+        case = result["case"]
+        if case["kind"] == "scatter" and case["dtype"] == "float64" and case["d"] in (8, 128):
+            lines.append(_speed_line(f"one step of LCA, {case['n']:,} x {case['d']}", result))
+    for result in results("engine-density")["results"]:
+        if result["case"]["kind"] == "density" and result["case"]["d"] in (2, 64):
+            lines.append(_speed_line(f"10,000 log-densities, 100,000 x {result['case']['d']}", result))
+    for result in results("nca-evaluation")["results"]:
+        case, rows = result["case"], {row["contender"]: row for row in result["rows"]}
+        if "scikit-learn" in rows and case["d"] == case["rank"] == 64:
+            times = f"{rows['vicinal']['seconds']:.2f} s | {rows['scikit-learn']['seconds_ratio']:.1f}x"
+            lines.append(f"| NCA's gradient, {case['n']:,} x 64 | {times} | |")
+    return "\n".join(lines)
+
+
+def _speed_line(work, result):
+    others = [
+        row for row in result["rows"] if "times_slower" in row and row["contender"] not in ("vicinal", "scikit-learn")
+    ]
+    fastest = min(others, key=lambda row: row["times_slower"])
+    names = {row["contender"] for row in result["rows"]}
+    peer = _ratio(result, "scikit-learn") if "scikit-learn" in names else ""
+    name = {"numpy": "NumPy", "torch": "torch"}.get(fastest["contender"], fastest["contender"])
+    return f"| {work} | {_ours(result)['seconds']:.2f} s | {peer} | {fastest['times_slower']:.1f}x ({name}) |"
+
+
 def scatter_table(report):
     lines = [
         "| n = 10,000 | vicinal | NumPy, row tiles | torch, row tiles | pykeops | floor of the machine |",
@@ -223,6 +252,7 @@ def machine_line(report):
 
 
 TABLES = {
+    "speed": ("engine-scatter", speed_table),
     "scatter": ("engine-scatter", scatter_table),
     "density": ("engine-density", density_table),
     "scaling": ("engine-scaling", scaling_table),

@@ -41,6 +41,15 @@ def lca():
     return vicinal.LCA(reg=0.1).fit(X)
 
 
+def test_a_stochastic_fit_that_was_chosen_automatically_is_displayed(lca, monkeypatch):
+    assert "stochastic" not in fitted_html(lca)
+    monkeypatch.setattr("vicinal._lca.base.EXACT_PAIRS", 100)
+    monkeypatch.setattr("vicinal._lca.lca.exact_is_affordable", lambda *arguments: False)
+    chosen = vicinal.LCA(reg=0.1, random_state=0).fit(np.random.default_rng(0).normal(size=(300, 3)))
+    assert chosen.solver_ == "stochastic"
+    assert "solver: stochastic, which is not exact" in fitted_html(chosen)
+
+
 def test_facts_of_a_fit(lca):
     shown = lca._repr_mimebundle_()["text/html"]
     assert shown.startswith("<div")

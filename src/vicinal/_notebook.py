@@ -91,6 +91,8 @@ def fitted_facts(estimator: Any) -> list[str]:
     if fit.converged is not None:
         passes = "" if fit.passes is None else f" after {count(fit.passes, 'pass')}"
         facts.append(("converged" if fit.converged else "did NOT converge: it stopped") + passes)
+    if getattr(estimator, "solver_", None) == "stochastic":
+        facts.append("solver: stochastic, which is not exact")
     if fit.directions is not None:
         facts.append("{} directions of {} columns".format(*fit.directions))
     if fit.neighbors is not None:
