@@ -1342,6 +1342,52 @@ def test_json_lines_are_read_and_workbooks_written(table, capsys):
     assert "bad.jsonl" in capsys.readouterr().err
 
 
+def test_a_workbook_without_openpyxl_names_the_extra(table, capsys, monkeypatch):
+    Path("book.xlsx").write_bytes(b"PK")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    for arguments in (["inspect", "book.xlsx"], ["outliers", "table.csv", "-o", "book.xlsx"]):
+        assert run(*arguments) == 7
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert "'openpyxl'" in error
+        assert error.endswith("pip install 'vicinal[app]'")
+
+
+def test_dates_are_shown_as_dates_in_ranges_and_reasons(folder, capsys):
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=200, freq="12h")
+    load = np.arange(200) + rng.normal(size=200)
+    pd.DataFrame({"day": days, "load": load, "heat": load + rng.normal(size=200)}).to_csv("days.csv", index=False)
+    assert run("inspect", "days.csv") == OK
+    assert "2024-01-01 to 2024-04-09 12:00" in capsys.readouterr().out
+    table = pd.read_csv("days.csv").drop(index=[100, 101])
+    table.to_csv("train.csv", index=False)
+    assert run("learn", "train.csv", "--method", "lca", "-o", "m.vicinal", "-q") == OK
+    pd.DataFrame({"day": ["2024-02-20 12:00:00"], "load": [1.0], "heat": [1.0]}).to_csv("new.csv", index=False)
+    assert run("score", "m.vicinal", "new.csv", "--explain") == OK
+    [line] = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    expected = re.fullmatch(r"day: expected (.*) to (.*), got 2024-02-20 12:00", line["why"].split("; ")[0])
+    assert expected is not None, line["why"]
+    assert (
+        pd.Timestamp("2024-01-01")
+        <= pd.Timestamp(expected[1])
+        <= pd.Timestamp(expected[2])
+        < pd.Timestamp("2024-01-10")
+    )
+
+
+def test_only_gaps_of_rows_that_are_kept_are_said_to_be_filled_in(table, capsys):
+    table = table.assign(kind=table["kind"].astype(object))
+    table.loc[[3, 4], "length"] = np.nan
+    table.loc[[4, 5], "kind"] = np.nan
+    table.to_csv("gaps.csv", index=False)
+    assert (
+        run("learn", "gaps.csv", "--method", "rca", "--target", "kind", "--missing", "impute", "-o", "m.vicinal") == OK
+    )
+    said = capsys.readouterr().err
+    assert "left out 2 rows of 120 with missing values." in said
+    assert "1 missing value in 1 row of 120 ('length': 1) are filled in" in said
+
+
 def test_none_is_a_value_if_asked_for(folder, capsys):
     rng = np.random.default_rng(0)
     size, garage = rng.normal(size=60), rng.choice(["None", "one", "two"], 60)

@@ -18,9 +18,12 @@ class ColumnNumbers:
         the numbers of the table.
     values : array of shape (n,)
         Values of the column, from which the decimals of other columns are found.
+    are_days : bool
+        Whether they are days since 1970-01-01, which are written as dates.
     """
 
-    def __init__(self, kind: Any, values: np.ndarray) -> None:
+    def __init__(self, kind: Any, values: np.ndarray, *, are_days: bool = False) -> None:
+        self._are_days = are_days
         self._raw = ColumnNumbers(kind._replace(log=False), np.exp(values)) if kind is not None and kind.log else None
         self.kind = kind if kind is not None and kind.kind == "lattice" and not kind.log else None
         values = values[np.isfinite(values)]
@@ -73,6 +76,9 @@ class ColumnNumbers:
             return self._raw.text(float(self._raw.as_in_table(np.exp(value))))
         if not np.isfinite(value) or self.decimals > _MOST_DECIMALS:
             return f"{value:.4g}"
+        if self._are_days:
+            moment = np.datetime64(round(value * 1440.0), "m")
+            return str(moment.astype("datetime64[D]") if value == np.floor(value) else moment).replace("T", " ")
         decimals = self.decimals
         if self.on_grid:  # a value may have more decimals than the others of its column
             decimals = next(

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
@@ -340,6 +341,7 @@ class TableFile:
                 return pd.read_json(file, lines=True, encoding=encoding, **plain)
         header = None if self._options.no_header is True else 0
         sheet = 0 if self._options.array is None else self._options.array
+        import_module("openpyxl")  # pandas' own error does not say in a form that can be read which package is missing
         with reading(self.name, "a workbook"):
             marks = list(self._options.marks)
             frame = pd.read_excel(file, sheet_name=sheet, header=header, na_values=marks, keep_default_na=False)

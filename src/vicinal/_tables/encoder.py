@@ -152,6 +152,12 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         return [_unpacked(kind) for kind in self._feature_types]
 
     @property
+    def are_days(self) -> list[bool]:
+        """Whether each column of the output holds the days of a date since 1970-01-01."""
+        check_is_fitted(self, "_columns")
+        return [part == "days" for part in self._parts]
+
+    @property
     def sources(self) -> list[str]:
         """The raw column of each column of the output."""
         check_is_fitted(self, "_columns")

@@ -426,14 +426,18 @@ class _Gaps:
     """
 
     def __init__(self, values: np.ndarray, counted: np.ndarray, sources: list[str], labels: Any) -> None:
-        self._incomplete, numbers = np.zeros(len(values), dtype=bool), np.zeros(values.shape[1], dtype=np.int64)
+        self._incomplete = np.zeros(len(values), dtype=bool)
+        self._unlabelled = np.zeros(len(values), dtype=bool) if labels is None else labels.isna().to_numpy()
+        numbers, labelled_numbers = np.zeros((2, values.shape[1]), dtype=np.int64)
         for part in parts_of(len(values)):
             gaps = np.isnan(values[part]) & counted
-            self._incomplete[part], numbers = gaps.any(axis=1), numbers + gaps.sum(axis=0)
+            self._incomplete[part] = gaps.any(axis=1)
+            numbers += gaps.sum(axis=0)
+            labelled_numbers += gaps[~self._unlabelled[part]].sum(axis=0)
         self._by_column = {name: int(number) for name, number in zip(sources, numbers, strict=True) if number}
-        self._unlabelled = np.zeros(len(values), dtype=bool)
-        if labels is not None and labels.isna().any():
-            self._unlabelled = labels.isna().to_numpy()
+        # Those of rows with labels: rows without are left out, whatever is done about missing features.
+        self._to_fill = {name: int(number) for name, number in zip(sources, labelled_numbers, strict=True) if number}
+        if self._unlabelled.any():
             self._by_column[str(labels.name)] = int(self._unlabelled.sum())
 
     def kept_rows(self, missing: str, notes: list[Note]) -> np.ndarray:
@@ -454,7 +458,9 @@ class _Gaps:
             )
         if left_out.any():
             notes.append(Note(f"Left out {count(int(left_out.sum()), 'row')} of {n:,} with missing values."))
-        if missing in ("impute", "marginalise") and self._incomplete.any():
+        stay = self._incomplete & ~left_out
+        if stay.any():
+            gaps = describe_gaps(self._to_fill, int(stay.sum()), n)
             filled = missing == "impute"
             done = (
                 "are filled in by DensityImputer"

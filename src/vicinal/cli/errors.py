@@ -24,7 +24,7 @@ MEANINGS = {
     TERMINATED: "terminated",
 }
 # How the packages that read tables are installed.
-_EXTRAS = {"openpyxl": "openpyxl", "pandas": "'vicinal[app]'", "pyarrow": "'vicinal[app]'", "zarr": "'vicinal[zarr]'"}
+_EXTRAS = {**dict.fromkeys(("openpyxl", "pandas", "pyarrow"), "'vicinal[app]'"), "zarr": "'vicinal[zarr]'"}
 
 
 class Failure(Exception):

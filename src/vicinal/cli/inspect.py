@@ -11,7 +11,7 @@ from vicinal._compare.learned import linear_map
 from vicinal._detect.numbers import ColumnNumbers
 from vicinal._files import is_table
 from vicinal._notebook import FitFacts, column_shares
-from vicinal._tables import TableError, column_types, parse_types
+from vicinal._tables import TableError, column_types, parse_types, read_dates
 from vicinal._words import count, on_one_line, one_line, shown
 from vicinal.cli.columns import prepare
 from vicinal.cli.console import Console
@@ -99,6 +99,9 @@ def _range(column: Any, kind: Any) -> str:
     known = column.dropna()
     if not len(known):
         return ""
+    if kind.kind == "date":
+        dates = read_dates(known, kind.format)
+        return f"{dates.min()} to {dates.max()}".replace(" 00:00:00", "")
     if known.dtype.kind in "iuf":
         numbers = ColumnNumbers(kind, known.to_numpy(np.float64))
         return f"{numbers.text(known.min())} to {numbers.text(known.max())}"

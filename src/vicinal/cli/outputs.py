@@ -6,13 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from vicinal._model_files.replacing import replacing
 from vicinal._plain import plain
 from vicinal._words import one_line, printable
-from vicinal.cli.errors import MISSING_EXTRA, OUTPUT, USAGE, Failure
+from vicinal.cli.errors import OUTPUT, USAGE, Failure, need
 from vicinal.cli.paths import is_special
 
 if TYPE_CHECKING:
@@ -55,10 +54,8 @@ def output_format(path: str) -> str:
     if kind in ("jsonl", "feather"):
         what = {"jsonl": "JSON lines", "feather": "Feather files"}[kind]
         raise Failure(USAGE, f"{path}: {what} can be read but not written. Write .csv, .xlsx or .parquet.")
-    if kind == "xlsx" and find_spec("openpyxl") is None:
-        raise Failure(
-            MISSING_EXTRA, "writing .xlsx needs the package 'openpyxl'. Install it with: pip install openpyxl"
-        )
+    if kind == "xlsx":
+        need("openpyxl", "writing .xlsx")
     return kind
 
 
