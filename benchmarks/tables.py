@@ -2,6 +2,7 @@
 
 import json
 import re
+import statistics
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -186,6 +187,66 @@ def _lca_rows(report):
     yield f"LCAGauss on USPS, 2,000 x 256, {found['passes']} passes", f"{found['seconds']:.1f} s"
 
 
+def densities_table(report):
+    """Return held-out log-densities by table, of standardised columns."""
+    methods = ["Scott", "mixture by BIC", "LCA()", "LCAGauss()", "ManifoldParzen()", "LocalLCA()"]
+    lines = ["| table | rows x columns | " + " | ".join(methods) + " |", "|" + "---|" * (len(methods) + 2)]
+    for name, result in report.items():
+        means = [result["means"][method] for method in methods]
+        cells = " | ".join("refused" if mean is None else f"{mean:.1f}" for mean in means)
+        lines.append(f"| {name} | {result['rows']} x {result['columns']} | {cells} |")
+    return "\n".join(lines)
+
+
+def metrics_table(report):
+    """Return error rates of three nearest neighbours by table, and their averages."""
+    methods = ["standardised", "LDA", "NCA of scikit-learn", "RCA()", "NCA()"]
+    lines = ["| table | " + " | ".join(methods) + " |", "|" + "---|" * (len(methods) + 1)]
+    for name, result in report.items():
+        lines.append(f"| {name} | " + " | ".join(f"{result[method]:.3f}" for method in methods) + " |")
+    averages = [statistics.mean(result[method] for result in report.values()) for method in methods]
+    return "\n".join([*lines, "| **average** | " + " | ".join(f"{mean:.3f}" for mean in averages) + " |"])
+
+
+def imputation_table(report):
+    """Return errors relative to IterativeImputer, and coverages, over twelve tables."""
+    tables = [*report["results"].values(), *results("imputation_others")["results"].values()]
+    lines = [
+        "| values missing | median error, `KNNImputer` | `DensityImputer` | tables where `DensityImputer` is the best | coverage of its 90 % draws |",
+        "|" + "---|" * 5,
+    ]
+    for share in tables[0]:
+        errors = [{name: of["error"] for name, of in table[share].items()} for table in tables]
+        knn, ours = (
+            statistics.median(error[name] / error["IterativeImputer"] for error in errors)
+            for name in ("KNNImputer", "DensityImputer")
+        )
+        best = sum(min(error, key=error.get) == "DensityImputer" for error in errors)
+        covered = statistics.mean(table[share]["DensityImputer"]["coverage"] for table in tables)
+        lines.append(f"| {share} | {knn:.2f} | {ours:.2f} | {best} of {len(tables)} | {covered:.2f} |")
+    return "\n".join(lines)
+
+
+def skipped_table(report):
+    """Return the times of passes that skip pairs beside those that visit all of them, on two threads."""
+    lines = ["| one pass of LCA at its metric | every pair | skipping | ratio | pairs visited |", "|" + "---|" * 5]
+    names = {
+        "clusters": "100 clusters",
+        "manifold": "a bent surface",
+        "mnist20": "MNIST",
+        "mnist50": "MNIST",
+        "usps30": "USPS",
+    }
+    for row in report:
+        if "dense_seconds" in row and row["threads"] == 2:
+            about = "~" if row.get("dense_rows", row["n"]) < row["n"] else ""  # extrapolated by n^2
+            lines.append(
+                f"| {names.get(row['case'], row['case'])}, {row['n']:,} x {row['d']} | {about}{row['dense_seconds']:,.{0 if row['dense_seconds'] > 100 else 2}f} s "
+                f"| {row['pruned_seconds']:.2f} s | {about}{row['ratio']:.3g}x | {row['visited']:.1%} |"
+            )
+    return "\n".join(lines)
+
+
 def gpu_table(report):
     ceilings, error = report["ceilings"], {dtype: max(found.values()) for dtype, found in report["agreement"].items()}
     lines = [
@@ -260,6 +321,10 @@ TABLES = {
     "nca_fit": ("nca-fit", nca_fit_table),
     "nca_mnist": ("nca-mnist", nca_mnist_line),
     "lca": ("lca", lca_table),
+    "densities": ("local_densities", densities_table),
+    "metrics": ("defaults_metrics_from_100", metrics_table),
+    "imputation": ("imputation", imputation_table),
+    "skipped": ("pruning", skipped_table),
     "gpu": ("gpu", gpu_table),
     "machine": ("engine-scatter", machine_line),
 }
