@@ -169,7 +169,7 @@ def show_densities(found):
 
 
 def metrics_to_compare(seed):
-    """Return the metrics of the table in docs/nca.md."""
+    """Return the metrics of the table of metrics in docs/benchmarks.md."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.neighbors import NeighborhoodComponentsAnalysis
     from sklearn.pipeline import make_pipeline

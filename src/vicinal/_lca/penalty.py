@@ -35,7 +35,7 @@ SMALLEST = {"diagonal": 1e-6, "shrunk": 1e-4, "sample": 1e-4}
 # The smallest share of the mean variance in a shrunk covariance, which keeps dependent columns regular.
 _LEAST_SHRINKAGE = 1e-6
 # With at least this many rows per free parameter of the covariance, and this many rows in total, a penalty gains nothing;
-# docs/lca.md has the evidence. Skewed columns need the second number, because one row in a hundred can shape the kernel.
+# benchmarks/defaults.py measures it. Skewed columns need the second number, because one row in a hundred can shape the kernel.
 PLENTY, _PLENTY_IN_ALL = 25, 2000
 
 
