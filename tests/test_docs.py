@@ -18,7 +18,7 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 LONG = {
     "docs/adapters.md",
     "docs/density_classification.md",
-    "docs/empty_cell.md",
+    "docs/local_lca.md",
     "docs/larger_than_memory.md",
     "docs/lca.md",
     "docs/manifold_parzen.md",

@@ -26,7 +26,7 @@ needs_site = pytest.mark.skipif(
 pytestmark = needs_site
 PAGES = sorted(page.relative_to(FOLDER).as_posix() for page in FOLDER.rglob("*.html") if "_static" not in page.parts)
 PROSE = [page for page in PAGES if not page.startswith("generated/") and page not in {"genindex.html", "search.html"}]
-GUIDE = ("lca", "manifold_parzen", "empty_cell", "rca", "nca", "adapters", "outliers", "density_classification", "idea")
+GUIDE = ("lca", "manifold_parzen", "local_lca", "rca", "nca", "adapters", "outliers", "density_classification", "idea")
 
 
 class Page(HTMLParser):
