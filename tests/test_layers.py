@@ -1,6 +1,6 @@
 """Test that a folder imports only from folders below it, and only their public names.
 
-The order is read from CONTRIBUTING.md. A room is a folder of the package or a module beside those folders.
+The order is read from docs/house.md. A room is a folder of the package or a module beside those folders.
 """
 
 import ast
@@ -39,7 +39,7 @@ def read_order(text):
     return [re.split(r" {2,}", line)[0].split() for line in block.strip().splitlines()]
 
 
-ORDER = read_order((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+ORDER = read_order((ROOT / "docs" / "house.md").read_text(encoding="utf-8"))
 DEPTH = {room: depth for depth, rooms in enumerate(ORDER) for room in rooms}
 
 
@@ -104,7 +104,7 @@ def fault_of(line):
     if other == own:
         return None
     if other not in DEPTH:
-        return f"{own} imports from {other}, which has no place in the order of CONTRIBUTING.md."
+        return f"{own} imports from {other}, which has no place in the order of docs/house.md."
     if DEPTH[other] <= DEPTH[own]:
         place = "on the same line as" if DEPTH[other] == DEPTH[own] else "above"
         return f"{own} imports from {other}, which stands {place} {own}; a folder imports only from folders below it."
@@ -114,8 +114,8 @@ def fault_of(line):
 
 def test_every_room_has_one_place():
     rooms = {file.relative_to(SOURCE).parts[0].removesuffix(".py") for file in python_files()}
-    assert rooms <= set(DEPTH), f"CONTRIBUTING.md does not say where {sorted(rooms - set(DEPTH))} stand."
-    assert len(DEPTH) == sum(map(len, ORDER)), "CONTRIBUTING.md lists a room twice."
+    assert rooms <= set(DEPTH), f"docs/house.md does not say where {sorted(rooms - set(DEPTH))} stand."
+    assert len(DEPTH) == sum(map(len, ORDER)), "docs/house.md lists a room twice."
 
 
 def test_rooms_import_only_public_names_of_rooms_below():
@@ -124,7 +124,7 @@ def test_rooms_import_only_public_names_of_rooms_below():
         fault = fault_of(line)
         if fault:
             found.append(f"{line.file.relative_to(ROOT).as_posix()}:{line.line}: {fault}")
-    assert not found, "\n".join([f"{len(found)} imports break the order of the rooms (CONTRIBUTING.md):", *found])
+    assert not found, "\n".join([f"{len(found)} imports break the order of the rooms (docs/house.md):", *found])
 
 
 @pytest.mark.parametrize(
