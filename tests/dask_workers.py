@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from vicinal._dask import cluster as cluster_module
+from vicinal._engine.dask import cluster as cluster_module
 
 ENOUGH = 2**32  # bytes that a worker may use: far more than it needs
 

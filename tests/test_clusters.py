@@ -92,7 +92,7 @@ def test_without_dask_the_extra_is_named(option, value, tmp_path, monkeypatch, c
 
 def test_a_scheduler_without_workers_is_no_bug(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("vicinal._dask.cluster.PATIENCE", 1.0)
+    monkeypatch.setattr("vicinal._engine.dask.cluster.PATIENCE", 1.0)
     rng = np.random.default_rng(0)
     rows = pd.DataFrame(rng.normal(size=(3_000, 3)), columns=list("abc"))
     rows.to_csv("rows.csv", index=False)
@@ -347,7 +347,7 @@ class Slow:
 
 
 def test_results_come_in_order_and_few_items_are_in_memory(cluster):
-    from vicinal._dask.cluster import results_in_order
+    from vicinal._engine.dask.cluster import results_in_order
 
     requested = []
 
@@ -378,7 +378,7 @@ class Fatal:
 
 
 def test_a_killed_worker_changes_no_result(cluster, tmp_path):
-    from vicinal._dask.cluster import results_in_order
+    from vicinal._engine.dask.cluster import results_in_order
 
     with distributed.Client(cluster) as client:
         found = list(results_in_order(Fatal(tmp_path / "killed"), range(12), "test.fatal"))

@@ -37,13 +37,13 @@ from vicinal import (  # noqa: E402
     SoftNeighborsRegressor,
     which_engine,
 )
-from vicinal._dask import cluster as cluster_module  # noqa: E402
 from vicinal._engine import (  # noqa: E402
     Match,
     prepare,
     tuning,
 )
 from vicinal._engine.dask import backend as _dask  # noqa: E402
+from vicinal._engine.dask import cluster as cluster_module  # noqa: E402
 from vicinal._engine.dask.packing import Packed, Recipes  # noqa: E402
 from vicinal._engine.dask.worker import Job, _Loader  # noqa: E402
 from vicinal._engine.queries import Queries  # noqa: E402

@@ -14,8 +14,8 @@ dask, distributed, da, dd = needs("dask", "distributed", "dask.array", "dask.dat
 from dask_workers import clustered  # noqa: E402
 
 from vicinal import LCA, DensityClassifier, DensityOutlierDetector, Engine, LCAGauss, ParzenWindows, io  # noqa: E402
-from vicinal._dask import rows as rows_module  # noqa: E402
-from vicinal._dask.rows import DaskRows  # noqa: E402
+from vicinal._rows import dask as rows_module  # noqa: E402
+from vicinal._rows.dask import DaskRows  # noqa: E402
 
 X = clustered(240, 3)[0]
 FRAME = pd.DataFrame(X, columns=["a", "b", "c"])

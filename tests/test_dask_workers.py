@@ -16,7 +16,7 @@ dask, distributed = needs("dask", "distributed")
 from dask_workers import clustered  # noqa: E402
 
 from vicinal import LCA  # noqa: E402
-from vicinal._dask import cluster as cluster_module  # noqa: E402
+from vicinal._engine.dask import cluster as cluster_module  # noqa: E402
 
 ROWS = clustered(3200, 4)[0]
 

@@ -21,10 +21,10 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from vicinal._callers import callers_line
 from vicinal._checks import shown_columns
-from vicinal._dask import answers_collections
 from vicinal._notebook import NotebookMixin
 from vicinal._row_sources import as_source, by_blocks
 from vicinal._rows import check_device_rows, check_rows, has_gaps
+from vicinal._rows.dask import answers_collections
 from vicinal._scatter import ChunkletScatter
 from vicinal._supervision import check_pairs
 from vicinal._tensors import on_device

@@ -20,7 +20,7 @@ BLOCK_BYTES = 2**25  # the size of a block of rows that is read at a time, unles
 
 # The functions that make sources of other libraries' tables, by the package of the table; each takes the table.
 _OTHER_SOURCES = {
-    "dask": ("vicinal._dask.rows", "DaskRows"),
+    "dask": ("vicinal._rows.dask", "DaskRows"),
     "pyarrow": ("vicinal._files", "parquet_rows"),
     "zarr": ("vicinal._files", "zarr_rows"),
 }

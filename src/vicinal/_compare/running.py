@@ -14,8 +14,7 @@ from vicinal._compare.plan import Plan
 from vicinal._compare.results import Comparison
 from vicinal._compare.verdicts import method_results, verdict_of
 from vicinal._compare.words import verdict_sentence
-from vicinal._dask import rows_on_cluster
-from vicinal._engine import as_engine
+from vicinal._engine import as_engine, rows_on_cluster
 from vicinal._lca.penalty_search import shared_searches
 from vicinal._words import duration
 
@@ -113,7 +112,7 @@ class Run:
 
     def _stage_on_workers(self, tasks: list[Task]) -> Generator[tuple[int, str, Method], None, None]:
         """Compute the same outcomes on the workers of the active Dask client; yield each fold and method after it is computed."""
-        from vicinal._dask.cluster import n_threads, results_in_order
+        from vicinal._engine.dask.cluster import n_threads, results_in_order
 
         self._n_threads = n_threads()
         # Methods that share fits or searches are computed by the same task.

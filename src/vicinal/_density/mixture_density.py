@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
 from vicinal._checks import shown_columns
-from vicinal._dask import answers_collections, float_numbers
 from vicinal._density.loo_bandwidth import LOO_PASSES
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import (
@@ -30,6 +29,7 @@ from vicinal._mixtures import (
 from vicinal._notebook import NotebookMixin
 from vicinal._row_sources import as_source, by_blocks, in_file
 from vicinal._rows import check_device_rows, check_rows, constant_columns
+from vicinal._rows.dask import answers_collections, float_numbers
 from vicinal._search import held_out_splits
 from vicinal._tensors import on_device
 

@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags
 
 from vicinal._checks import bandwidth_covariance, check_choice, is_positive_definite
-from vicinal._dask import fits_collections
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixed import MixedColumnsMixin, MixedTable
 from vicinal._engine import Engine, Work, as_engine, choose, fit_engine
@@ -29,6 +28,7 @@ from vicinal._leave_one_out import (
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin
 from vicinal._rows import check_rows, check_spread, check_weights, has_gaps, log_weights, own_rows
+from vicinal._rows.dask import fits_collections
 
 _RULES = ("loo", "scott", "silverman")
 # A bandwidth whose square falls below this share of the data's variance is shrinking to zero: distances have no digits left.

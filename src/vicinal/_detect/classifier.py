@@ -14,12 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._callers import merged_warnings
 from vicinal._categories import as_categories
 from vicinal._checks import as_numbers
-from vicinal._dask import (
-    CollectionClassifierMixin,
-    answers_collections,
-    fits_collections,
-    float_numbers,
-)
 from vicinal._density.mixed import MixedColumnsMixin
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._detect.steps import as_density, check_takes_weights, rows_as_passed
@@ -27,6 +21,12 @@ from vicinal._leave_one_out import Moments
 from vicinal._mixtures import LOG_2PI
 from vicinal._notebook import NotebookMixin
 from vicinal._rows import ValidRows, check_weights, is_frame, validate_data
+from vicinal._rows.dask import (
+    CollectionClassifierMixin,
+    answers_collections,
+    fits_collections,
+    float_numbers,
+)
 from vicinal._supervision import code_classes
 from vicinal._tensors import as_host
 

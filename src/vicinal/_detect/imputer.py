@@ -12,12 +12,12 @@ from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag, check_integer, check_random_state
-from vicinal._dask import answers_collections
 from vicinal._lca.lca import LCA
 from vicinal._leave_one_out import Conditional, check_columns_known, conditionals
 from vicinal._mixtures import SharedMixture
 from vicinal._notebook import NotebookMixin
 from vicinal._rows import TrainingRows, check_rows
+from vicinal._rows.dask import answers_collections
 from vicinal._tensors import as_given
 
 # The default penalty, as a share of the covariance of the data. It keeps the kernel wide and correlated enough for few rows

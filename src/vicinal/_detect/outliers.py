@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
 from vicinal._checks import check_positive
-from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixed import MixedColumnsMixin
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._detect.explanation import Explanation, explain, forget_reference
@@ -41,6 +40,7 @@ from vicinal._detect.training_rows import (
 )
 from vicinal._notebook import NotebookMixin
 from vicinal._rows import ValidRows, check_weights, has_gaps, is_frame, validate_data, without_numbers
+from vicinal._rows.dask import answers_collections, fits_collections, float_numbers
 from vicinal._tables import TableError, describe_types, prepare_table
 from vicinal._tensors import as_given, as_host
 

@@ -32,9 +32,10 @@ sum, a concatenation, or the log-sum-exp state: a maximum and a scaled sum).  Bl
 threads, and partial results are added in the order of the rows, so results do not depend on the number of threads either.
 """
 
+from vicinal._engine import dask
 from vicinal._engine.accuracy import TIED, products_are_accurate, robust_centre
 from vicinal._engine.certificates import certificates_of_fit
-from vicinal._engine.choice import Work, choose, resolved_engine
+from vicinal._engine.choice import Work, choose, on_cluster, resolved_engine, rows_on_cluster
 from vicinal._engine.contract import Match, Pull, Scatter
 from vicinal._engine.families import Frames, Kernel
 from vicinal._engine.placement import Means, Placement
@@ -65,12 +66,14 @@ __all__ = [
     "available_threads",
     "certificates_of_fit",
     "choose",
+    "dask",
     "engine_at",
     "fit_engine",
     "forget",
     "in_order",
     "is_streamed",
     "large_source",
+    "on_cluster",
     "one_blas_thread",
     "one_blas_thread_beside_pairs",
     "prepare",
@@ -79,6 +82,7 @@ __all__ = [
     "resident_rows",
     "resolved_engine",
     "robust_centre",
+    "rows_on_cluster",
     "which_engine",
     "works_there",
 ]

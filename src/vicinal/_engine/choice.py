@@ -2,14 +2,33 @@
 
 import importlib.util
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
 from vicinal._callers import callers_line
-from vicinal._dask import rows_on_cluster
 from vicinal._engine import tuning
 from vicinal._engine.settings import Engine, as_engine
+
+_rows_on_cluster: ContextVar[bool] = ContextVar("vicinal_rows_on_cluster", default=False)
+
+
+def rows_on_cluster() -> bool:
+    """Return whether a fit to a Dask collection is running here with an active client; "auto" then means the cluster."""
+    return _rows_on_cluster.get()
+
+
+@contextmanager
+def on_cluster(there: bool = True) -> Iterator[None]:
+    """Within this context, engines that are "auto" use the workers of the active Dask client."""
+    token = _rows_on_cluster.set(there)
+    try:
+        yield
+    finally:
+        _rows_on_cluster.reset(token)
 
 
 class Work(NamedTuple):
@@ -56,9 +75,14 @@ def resolved_engine(engine: "Engine | str | None", work: Work) -> Engine:
 
 
 def _inside_task() -> bool:
-    from vicinal._dask.cluster import inside_task
+    """Return whether this code runs in a task on a Dask worker, which must not submit work to other workers."""
+    from distributed import get_worker
 
-    return inside_task()
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
 
 
 @cache

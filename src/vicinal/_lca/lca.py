@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from vicinal._checks import bandwidth_covariance, check_choice, check_integer
-from vicinal._dask import fits_collections
 from vicinal._density.mixed import MixedTable
 from vicinal._density.mixture_density import HeldOutRows, rows_out_of_folds
 from vicinal._engine import Engine, fit_engine, one_blas_thread_beside_pairs
@@ -72,6 +71,7 @@ from vicinal._leave_one_out import (
 )
 from vicinal._mixtures import SharedMixture
 from vicinal._rows import TrainingRows, ValidRows, check_rows, forget_gaps, has_gaps, log_weights
+from vicinal._rows.dask import fits_collections
 from vicinal._search import held_out_splits
 
 _COVARIANCES = ("full", "diag", "spherical", "low_rank")

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag
-from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._engine import Engine, fit_engine
 from vicinal._fit_loops import Callback, FitPath, Recorder
 from vicinal._kernel_penalty import Penalty
@@ -55,6 +54,7 @@ from vicinal._lca.steps import Structure, inverse_root
 from vicinal._lca.stochastic import Splits, StochasticEM
 from vicinal._leave_one_out import IncompleteRows, counted_rows, mean_and_covariance, mean_of_rows
 from vicinal._rows import TrainingRows
+from vicinal._rows.dask import answers_collections, fits_collections, float_numbers
 
 LCA_GAUSS_REMEDIES = Remedies("LCAGauss", simpler="")
 

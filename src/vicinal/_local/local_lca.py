@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
 from vicinal._checks import check_choice, check_positive
-from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixture_density import HeldOutRows, rows_out_of_folds
 from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._kernel_penalty import Penalty
@@ -27,6 +26,7 @@ from vicinal._local.kernels import CENTERS, LocalKernels, Member, Shared
 from vicinal._local.search import SMALLEST_MULTIPLE, LocalSearch, check_sizes, local_grid, make_splits
 from vicinal._mixtures import FrameMixture, SharedMixture, frame_work
 from vicinal._rows import TrainingRows, check_rows, check_two_rows, check_weights
+from vicinal._rows.dask import answers_collections, fits_collections, float_numbers
 from vicinal._search import Selection, fixed_folds, warn_at_smallest
 
 # Kernels with a smaller share in the density at a point do not contribute to its metric.

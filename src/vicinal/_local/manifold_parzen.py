@@ -14,7 +14,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import bandwidth_covariance
-from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import HeldOutRows
 from vicinal._engine import (
@@ -52,6 +51,7 @@ from vicinal._local.search import (
 )
 from vicinal._mixtures import FrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._rows import check_rows, check_spread, check_weights, log_weights
+from vicinal._rows.dask import answers_collections, fits_collections, float_numbers
 from vicinal._scatter import soft_frames
 from vicinal._search import Selection, warn_at_smallest
 from vicinal._supervision import code_classes

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags
 
 from vicinal._checks import check_choice, check_random_state
-from vicinal._dask import fits_collections
 from vicinal._engine import Engine, Work, fit_engine, large_source, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, FitPath, best_path, warn_if_not_converged
 from vicinal._nca.base import LinearNCA
@@ -28,6 +27,7 @@ from vicinal._nca.starts import (
 )
 from vicinal._records import Record, as_record
 from vicinal._rows import check_rows, check_spread, check_weights
+from vicinal._rows.dask import fits_collections
 from vicinal._supervision import check_targets, read_targets
 
 _OBJECTIVES = ("accuracy", "likelihood")

@@ -17,7 +17,6 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from vicinal._checks import check_positive
-from vicinal._dask import CollectionClassifierMixin, answers_collections, fits_collections, float_numbers, predictions
 from vicinal._engine import (
     Engine,
     Match,
@@ -37,6 +36,13 @@ from vicinal._nca.starts import SCALES_TRIED, best_scale
 from vicinal._notebook import NotebookMixin
 from vicinal._records import Record, RecordParametersMixin
 from vicinal._rows import check_array, check_magnitude, check_rows, check_spread, check_weights, log_weights
+from vicinal._rows.dask import (
+    CollectionClassifierMixin,
+    answers_collections,
+    fits_collections,
+    float_numbers,
+    predictions,
+)
 from vicinal._supervision import code_classes, power_of_two, read_numbers
 
 _ROOT_HALF = float(np.sqrt(0.5))

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import dask
 import numpy as np
 
-from vicinal._dask.cluster import computed
-from vicinal._dask.rows import partitions, table_of
+from vicinal._engine.dask.cluster import computed
 from vicinal._rows import check_magnitude, check_rows
+from vicinal._rows.dask import partitions, table_of
 from vicinal._scatter import ChunkletScatter, chunklet_scatter
 from vicinal._supervision import ChunkletReport, ChunkletRows, read_chunklets
 

@@ -16,11 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
 from vicinal._checks import check_integer, shown_columns
-from vicinal._dask import answers_collections, in_memory, is_collection
 from vicinal._metric import LinearMetricMixin, contrast_shrinkage, range_basis, rank_tolerance, shrunk, whitening
 from vicinal._rca.raw_shrinkage import choose_raw_shrinkage, held_out_score
 from vicinal._row_sources import mapped
 from vicinal._rows import check_array, check_columns_spread, check_magnitude, validate_data
+from vicinal._rows.dask import answers_collections, in_memory, is_collection
 from vicinal._scatter import ChunkletScatter, chunklet_scatter
 from vicinal._supervision import ChunkletReport, read_chunklets
 

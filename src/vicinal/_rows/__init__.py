@@ -4,8 +4,10 @@
 
       validation.py  tables of numbers: their form, their values, their names, and their weights
       training.py    the rows of a fit: in memory, or in a file from which samples are drawn
+      dask.py        Dask collections: in `fit`, and lazily in the methods for new rows
 """
 
+from vicinal._rows import dask
 from vicinal._rows.training import TrainingRows, check_two_rows, open_rows
 from vicinal._rows.validation import (
     ValidRows,
@@ -46,6 +48,7 @@ __all__ = [
     "check_weights",
     "constant_columns",
     "count_twins",
+    "dask",
     "forget_gaps",
     "has_gaps",
     "is_frame",

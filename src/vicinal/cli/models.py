@@ -99,7 +99,7 @@ def engine_for(engine: "Engine", n_rows: int) -> "Engine":
     """
     from dataclasses import replace
 
-    from vicinal._dask import rows_on_cluster
+    from vicinal._engine import rows_on_cluster
 
     return replace(engine, kind="dask" if rows_on_cluster() else "cpu") if n_rows > 1_000 else engine
 

@@ -32,8 +32,8 @@ def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
     import dask
     from distributed import Client, LocalCluster
 
-    from vicinal._dask import on_cluster
-    from vicinal._dask.cluster import ClusterError, OwnWorker
+    from vicinal._engine import on_cluster
+    from vicinal._engine.dask.cluster import ClusterError, OwnWorker
 
     # The logs of the workers are not meant for users of the command. Dask sets a level of its own for the client.
     for name in ("distributed", "distributed.client"):
@@ -67,13 +67,13 @@ def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
 
 def each_part(work: Callable[[Any], Any], rows: Any, console: Console, doing: str) -> list[Any]:
     """Return the results of a function for the parts of a table, in their order; workers compute them if there are any."""
-    from vicinal._dask import rows_on_cluster
+    from vicinal._engine import rows_on_cluster
 
     table = getattr(rows, "iloc", rows)
     parts = [table[start : start + ROWS_IN_PART] for start in range(0, max(len(rows), 1), ROWS_IN_PART)]
     results: Any = map(work, parts)
     if len(parts) > 1 and rows_on_cluster():
-        from vicinal._dask.cluster import results_in_order
+        from vicinal._engine.dask.cluster import results_in_order
 
         results = results_in_order(work, parts, "vicinal.rows")
     done = []

@@ -21,11 +21,11 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from distributed import Client, Future
 
-from vicinal._dask.cluster import active_client, cancel, finished, held_by_workers, new_key, threads_of_workers
 from vicinal._engine import tuning
 from vicinal._engine.backends import backend_class
 from vicinal._engine.choice import numba_is_missing
 from vicinal._engine.contract import Placed, Points
+from vicinal._engine.dask.cluster import active_client, cancel, finished, held_by_workers, new_key, threads_of_workers
 from vicinal._engine.dask.packing import Packed, Recipes
 from vicinal._engine.dask.worker import Answer, Group, Job, do_pieces
 from vicinal._engine.families import Kernel

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._dask.cluster import check_version
+from vicinal._engine.dask.cluster import check_version
 from vicinal._engine.work.pool import one_blas_thread
 from vicinal._engine.work.sharing import node_of
 

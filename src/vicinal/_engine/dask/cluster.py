@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, WorkerPlugin, get_client, get_worker, wait
+from distributed import Client, Future, KilledWorker, WorkerPlugin, get_client, wait
 
 from vicinal._version import __version__
 
@@ -57,15 +57,6 @@ def has_client() -> bool:
         return bool(get_client().status in ("running", "connecting"))
     except ValueError:
         return False
-
-
-def inside_task() -> bool:
-    """Return whether this code runs in a task on a worker, which must not submit work to other workers."""
-    try:
-        get_worker()
-    except ValueError:
-        return False
-    return True
 
 
 def active_client(purpose: str = "Engine('dask')") -> Client:
