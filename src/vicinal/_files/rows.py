@@ -1,123 +1,58 @@
 """Tables of numbers in files that are larger than memory, as sources of rows: NumPy, Zarr, Parquet, Feather and text."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vicinal._files.arrays import batches_of, map_array, open_dataset, open_zarr
+from vicinal._files.arrays import map_array
 from vicinal._files.errors import FileError, reading
 from vicinal._files.table_file import TableFile, is_table
 from vicinal._row_sources import ArrayRows, FileRows, RowSource, real_dtype, rows_in_block
 
+_NAME_COLUMNS = "Name the columns to read, as in vicinal.io.open_rows(path, columns=['a', 'b'])."
+
 
 class TableRows(FileRows):
-    """A table of numbers in files, as a function reads it block by block.
+    """A table of numbers in files, block by block; missing values are NaN.
 
     Parameters
     ----------
-    read : callable
-        Given a number of rows, it yields arrays of about so many rows, in their order.
-    shape : (int, int)
-    dtype : dtype
+    table : TableFile
     columns : list of str, optional
+        The columns to read, in this order; the default is all that hold data, which must be numbers.
     """
 
-    def __init__(
-        self,
-        read: Callable[[int], Iterator[np.ndarray]],
-        shape: tuple[int, int],
-        dtype: Any,
-        columns: list[str] | None = None,
-    ) -> None:
-        self._read, self.shape, self.dtype, self.columns = read, shape, np.dtype(dtype), columns
+    def __init__(self, table: TableFile, columns: list[str] | None = None) -> None:
+        self._table, self.dtype = table, np.dtype(np.float64)
+        if table.kind == "zarr":
+            self.shape, self.dtype = tuple(map(int, table.array.shape)), real_dtype(table.array.dtype)
+            return
+        self.columns = columns
+        if table.kind in ("csv", "tsv"):
+            self.columns = table.names if columns is None else columns
+            n_rows = _n_rows_of_numbers(table, self.columns)
+        else:
+            self.columns = _data_columns(table.dataset) if columns is None else columns
+            n_rows, self.dtype = _size_of_dataset(table.dataset, self.columns)
+        self.shape = n_rows, len(self.columns)
 
     def blocks(self) -> Iterator[np.ndarray]:
         """Yield the rows in their order."""
-        yield from self._read(rows_in_block(self))
+        for frame in self._table.frames(lambda names: self.columns, rows_in_block(self)):
+            yield np.ascontiguousarray(frame.to_numpy(dtype=self.dtype, na_value=np.nan))
 
 
 def zarr_rows(array: Any) -> TableRows:
     """Return a Zarr array of two dimensions as a source of rows, whose blocks are whole chunks."""
-    if array.ndim != 2 or np.dtype(array.dtype).kind not in "fiub":
-        raise FileError(f"expected a table of numbers, got a Zarr array of {array.dtype}, shape {array.shape}.")
-    n_rows, chunk, dtype = int(array.shape[0]), int(array.chunks[0]), real_dtype(array.dtype)
-    if chunk < 1:
-        raise FileError(f"expected chunks of at least one row, got chunks of shape {array.chunks}.")
-
-    def read(size: int) -> Iterator[np.ndarray]:
-        step = max(size // chunk, 1) * chunk
-        for start in range(0, n_rows, step):
-            stop = min(start + step, n_rows)
-            with reading(f"rows {start} to {stop - 1} of {getattr(array, 'store', 'the Zarr array')}"):
-                block = np.ascontiguousarray(array[start:stop], dtype=dtype)
-            yield block
-
-    return TableRows(read, (n_rows, int(array.shape[1])), dtype)
+    return TableRows(TableFile(str(getattr(array, "store", "the Zarr array")), opened=array))
 
 
-def parquet_rows(dataset: Any, columns: list[str] | None = None) -> TableRows:
-    """Return a pyarrow dataset of Parquet or Feather files as a source of rows; missing values are NaN.
-
-    Parameters
-    ----------
-    dataset : pyarrow.dataset.Dataset
-    columns : list of str, optional
-        The columns to read, in this order; the default is all that hold data (see `_data_columns`), which must be numbers.
-    """
-    import pyarrow as pa
-
-    names = _data_columns(dataset) if columns is None else list(columns)
-    kinds, n_rows = set(_kinds_of_numbers(dataset.schema, names, "the table")), 0
-    for fragment in dataset.get_fragments():  # any file may need float64, and not only the first one
-        with reading(fragment.path):
-            schema, n_rows = fragment.physical_schema, n_rows + fragment.count_rows()
-        kinds.update(_kinds_of_numbers(schema, names, fragment.path))
-    single = all(pa.types.is_float32(kind) or pa.types.is_float16(kind) for kind in kinds)
-    dtype = np.dtype(np.float32 if single else np.float64)
-
-    def read(size: int) -> Iterator[np.ndarray]:
-        for fragment in dataset.get_fragments():
-            for batch in batches_of(fragment, names, size):
-                with reading(fragment.path):
-                    rows = np.empty((len(batch), len(names)), dtype=dtype)
-                    for place, name in enumerate(names):
-                        column = batch.column(name).to_numpy(zero_copy_only=False)
-                        # Booleans with gaps are objects.
-                        rows[:, place] = column.astype(np.float64) if column.dtype == object else column
-                yield rows
-
-    return TableRows(read, (int(n_rows), len(names)), dtype, names)
-
-
-def text_rows(table: TableFile, columns: list[str] | None = None) -> TableRows:
-    """Return a text file as a source of rows; missing values are NaN. The columns must be numbers."""
-    names = table.names if columns is None else list(columns)
-    missing = [name for name in names if name not in table.names]
-    if missing:
-        raise FileError(f"there is no column {missing[0]!r} in {table.name}, which has {', '.join(table.names)}.")
-
-    def frames(size: int | None) -> Iterator[Any]:
-        for frame in table.frames(lambda all_names: names, size):
-            yield frame[names]
-
-    n_rows = 0
-    for frame in frames(None):
-        texts = [name for name in frame if frame[name].dtype.kind not in "iufb" and frame[name].notna().any()]
-        if texts:
-            raise FileError(f"expected columns of numbers in {table.name}, got {', '.join(texts)}. {_NAME_COLUMNS}")
-        n_rows += len(frame)
-
-    def read(size: int) -> Iterator[np.ndarray]:
-        for frame in frames(size):
-            yield np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
-
-    return TableRows(read, (n_rows, len(names)), np.float64, names)
-
-
-_NAME_COLUMNS = "Name the columns to read, as in vicinal.io.open_rows(path, columns=['a', 'b'])."
+def parquet_rows(dataset: Any) -> TableRows:
+    """Return a pyarrow dataset of Parquet or Feather files as a source of rows."""
+    return TableRows(TableFile("the table", opened=dataset))
 
 
 def open_rows(path: str | os.PathLike[str], columns: list[str] | None = None) -> RowSource:
@@ -164,12 +99,8 @@ def open_rows(path: str | os.PathLike[str], columns: list[str] | None = None) ->
         if rows.ndim != 2 or rows.dtype.kind not in "fiub":
             raise FileError(f"{path} holds an array of {rows.dtype}, shape {rows.shape}; expected a table of numbers.")
         return ArrayRows(rows)
-    if kind == "zarr":
-        return zarr_rows(open_zarr(path))
-    if kind in ("parquet", "feather"):
-        return parquet_rows(open_dataset(path, kind), columns)
-    if kind in ("csv", "tsv"):
-        return text_rows(TableFile(str(path)), columns)
+    if kind in ("zarr", "parquet", "feather", "csv", "tsv"):
+        return TableRows(TableFile(str(path)), columns)
     raise FileError(
         f"{path} is not a table that can be read in blocks; expected a .npy file, a folder that ends in .zarr, a Parquet "
         "file (.parquet or .pq), a folder of Parquet files, a Feather file or a text file (.csv or .tsv)."
@@ -186,6 +117,33 @@ def _data_columns(dataset: Any) -> list[str]:
     left_out = {name for name in index if isinstance(name, str)}
     left_out.update(() if partitioning is None else partitioning.schema.names)
     return [name for name in dataset.schema.names if name not in left_out]
+
+
+def _size_of_dataset(dataset: Any, columns: list[str]) -> tuple[int, np.dtype]:
+    """Return the number of rows and the dtype of some columns: float32 if all are, in all files."""
+    import pyarrow as pa
+
+    kinds, n_rows = set(_kinds_of_numbers(dataset.schema, columns, "the table")), 0
+    for fragment in dataset.get_fragments():  # any file may need float64, and not only the first one
+        with reading(fragment.path):
+            schema, n_rows = fragment.physical_schema, n_rows + fragment.count_rows()
+        kinds.update(_kinds_of_numbers(schema, columns, fragment.path))
+    single = all(pa.types.is_float32(kind) or pa.types.is_float16(kind) for kind in kinds)
+    return int(n_rows), np.dtype(np.float32 if single else np.float64)
+
+
+def _n_rows_of_numbers(table: TableFile, columns: list[str]) -> int:
+    """Return the number of rows of a text file; raise an error if some columns are missing or do not hold numbers."""
+    missing = [name for name in columns if name not in table.names]
+    if missing:
+        raise FileError(f"there is no column {missing[0]!r} in {table.name}, which has {', '.join(table.names)}.")
+    n_rows = 0
+    for frame in table.frames(lambda names: columns):
+        texts = [name for name in frame if frame[name].dtype.kind not in "iufb" and frame[name].notna().any()]
+        if texts:
+            raise FileError(f"expected columns of numbers in {table.name}, got {', '.join(texts)}. {_NAME_COLUMNS}")
+        n_rows += len(frame)
+    return n_rows
 
 
 def _kinds_of_numbers(schema: Any, names: list[str], where: str) -> list[Any]:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
 from vicinal._files.arrays import batches_of, frame_of_array, is_zarr, map_array, open_dataset, open_zarr, read_arrays
 from vicinal._files.errors import FileError, reading
-from vicinal._files.text_file import MISSING_MARKS, TextFile, TextFormat
+from vicinal._files.text_file import ReadOptions, TextFile
 from vicinal._words import count, shown, similar_columns
 
 if TYPE_CHECKING:
@@ -42,31 +42,6 @@ _UNPACKED = 4  # a compressed text unpacks to about this many times its size
 _NUMBERS = "iufb"
 
 Choose = Callable[[list[str]], list[str] | None]  # the columns to read, given all of them; None stands for all
-
-
-class ReadOptions(NamedTuple):
-    """The options for reading a table.
-
-    format : the format, if the extension of the file does not say it
-    sep, encoding, decimal : of a text file; by default the separator is detected
-    na, not_na : texts that mean a missing value, and texts that do not although they usually do
-    no_header : whether the first line is data, or a function of its fields that decides
-    array : the array of an NPZ file, or the sheet of a workbook
-    """
-
-    format: str | None = None
-    sep: str | None = None
-    encoding: str = "utf-8"
-    decimal: str | None = None
-    na: list[str] | None = None
-    not_na: list[str] | None = None
-    no_header: bool | Callable[[list[str]], bool] = False
-    array: str | None = None
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """The texts that mean a missing value."""
-        return (*(mark for mark in MISSING_MARKS if mark not in (self.not_na or ())), *(self.na or ()))
 
 
 _AS_NAMED = ReadOptions()
@@ -104,6 +79,8 @@ class TableFile:
     options : ReadOptions
     data : bytes, optional
         The content of the file, if it is not read from the path; the source is then only a name.
+    opened : Dataset of pyarrow or Zarr array, optional
+        The table, if it is open; the source is then only a name.
     lists : bool
         Whether lists stay lists; otherwise they are read as text, like all objects that are neither numbers nor text.
 
@@ -119,9 +96,15 @@ class TableFile:
     """
 
     def __init__(
-        self, source: str, options: ReadOptions = _AS_NAMED, *, data: bytes | None = None, lists: bool = False
+        self,
+        source: str,
+        options: ReadOptions = _AS_NAMED,
+        *,
+        data: bytes | None = None,
+        opened: Any = None,
+        lists: bool = False,
     ) -> None:
-        self.name, self._options, self._data, self._lists = source, options, data, lists
+        self.name, self._options, self._data, self._opened_table, self._lists = source, options, data, opened, lists
         self.kind = self._kind()
         self.n_rows: int | None = None
         self.share = 0.0
@@ -129,6 +112,8 @@ class TableFile:
     def _kind(self) -> str:
         if self._options.format or self._data is not None:
             return self._options.format or "csv"
+        if self._opened_table is not None:
+            return "parquet" if hasattr(self._opened_table, "get_fragments") else "zarr"
         if Path(self.name).is_dir():
             return "zarr" if is_zarr(self.name) else "parquet"
         try:
@@ -138,16 +123,23 @@ class TableFile:
 
     @cached_property
     def _text(self) -> TextFile:
-        sep = {"\\t": "\t", "tab": "\t", None: None}.get(self._options.sep, self._options.sep)
-        style = TextFormat(
-            sep, self._options.encoding, self._options.decimal or ".", self._options.marks, self._options.no_header
-        )
         with reading(self.name):
-            return TextFile(self._opened, self.name, self.kind, style)
+            return TextFile(self._opened, self.name, self.kind, self._options)
 
     @cached_property
-    def _dataset(self) -> Any:
-        return open_dataset(self.name, self.kind)
+    def dataset(self) -> Any:
+        """The pyarrow dataset of Parquet and Feather files."""
+        return open_dataset(self.name, self.kind) if self._opened_table is None else self._opened_table
+
+    @cached_property
+    def array(self) -> Any:
+        """The Zarr array."""
+        array = open_zarr(self.name) if self._opened_table is None else self._opened_table
+        if array.ndim != 2 or np.dtype(array.dtype).kind not in "fiub":
+            raise FileError(f"expected a table of numbers, got a Zarr array of {array.dtype}, shape {array.shape}.")
+        if array.chunks[0] < 1:
+            raise FileError(f"expected chunks of at least one row, got chunks of shape {array.chunks}.")
+        return array
 
     @property
     def notes(self) -> list[tuple[str, bool]]:
@@ -162,7 +154,7 @@ class TableFile:
     @property
     def names(self) -> list[str]:
         """The columns of a text, Parquet or Feather file."""
-        return self._text.names if self.kind in ("csv", "tsv") else [str(name) for name in self._dataset.schema.names]
+        return self._text.names if self.kind in ("csv", "tsv") else [str(name) for name in self.dataset.schema.names]
 
     @property
     def is_large(self) -> bool:
@@ -174,7 +166,7 @@ class TableFile:
         size = os.path.getsize(self.name)
         if self.kind == "parquet":
             try:
-                fragment = next(self._dataset.get_fragments())
+                fragment = next(self.dataset.get_fragments())
                 size = 8 * fragment.metadata.num_rows * fragment.metadata.num_columns
             except Exception:  # it is damaged, or pyarrow is missing
                 return False
@@ -287,7 +279,7 @@ class TableFile:
         return min(raw.tell() / max(os.path.getsize(self.name), 1), 1.0)
 
     def _read_dataset(self, choose: Choose, step: int | None) -> Iterator["pd.DataFrame"]:
-        fragments = list(self._dataset.get_fragments())
+        fragments = list(self.dataset.get_fragments())
         with reading(self.name, f"a {self.kind.capitalize()} table"):
             self.n_rows = sum(fragment.count_rows() for fragment in fragments)
         for place, fragment in enumerate(fragments):
@@ -300,7 +292,8 @@ class TableFile:
                 self.share = (place + n_read / n_rows) / len(fragments)
                 with reading(fragment.path, f"a {self.kind.capitalize()} table"):
                     frame = batch.to_pandas()
-                yield frame
+                # The index that pandas has written is a column if it is named among those to read.
+                yield frame if chosen is None or set(chosen) <= set(frame.columns) else frame.reset_index()
 
     def _read_map(self, step: int | None) -> Iterator["pd.DataFrame"]:
         rows = map_array(self.name)
@@ -314,15 +307,13 @@ class TableFile:
             yield frame_of_array(np.array(rows[start : start + step]), self.name)
 
     def _read_zarr(self, step: int | None) -> Iterator["pd.DataFrame"]:
-        array = open_zarr(self.name)
-        if array.ndim != 2 or np.dtype(array.dtype).kind not in "fiub":
-            raise FileError(f"expected a table of numbers, got a Zarr array of {array.dtype}, shape {array.shape}.")
-        self.n_rows = int(array.shape[0])
-        step = self._step(step, array.shape[1])
-        in_chunk = max(step, int(array.chunks[0]))
-        for start in range(0, self.n_rows, in_chunk):
-            with reading(self.name):
-                rows = np.asarray(array[start : start + in_chunk])
+        array, self.n_rows = self.array, int(self.array.shape[0])
+        step, chunk = self._step(step, array.shape[1]), int(array.chunks[0])
+        in_chunks = max(step // chunk, 1) * chunk  # no chunk is read twice
+        for start in range(0, self.n_rows, in_chunks):
+            stop = min(start + in_chunks, self.n_rows)
+            with reading(f"rows {start} to {stop - 1} of {self.name}"):
+                rows = np.asarray(array[start:stop])
             yield from self._slices(rows, start, step)
 
     def _read_whole(self, file: BinaryIO) -> "pd.DataFrame":

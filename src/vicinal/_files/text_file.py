@@ -31,18 +31,34 @@ _TRIED = 64  # fields of a batch that are converted first
 _TRUE, _FALSE = ("True", "TRUE", "true"), ("False", "FALSE", "false")
 
 
-class TextFormat(NamedTuple):
-    """How the text of a file is divided and converted.
+class ReadOptions(NamedTuple):
+    """The options for reading a table.
 
-    no_header : bool or callable
-        Whether the first line is data; or a function of its fields that decides.
+    format : the format, if the extension of the file does not say it
+    sep, encoding, decimal : of a text file; by default the separator is detected
+    na, not_na : texts that mean a missing value, and texts that do not although they usually do
+    no_header : whether the first line is data, or a function of its fields that decides
+    array : the array of an NPZ file, or the sheet of a workbook
     """
 
+    format: str | None = None
     sep: str | None = None
     encoding: str = "utf-8"
-    decimal: str = "."
-    marks: tuple[str, ...] = MISSING_MARKS
+    decimal: str | None = None
+    na: list[str] | None = None
+    not_na: list[str] | None = None
     no_header: bool | Callable[[list[str]], bool] = False
+    array: str | None = None
+
+    @property
+    def one_character(self) -> str | None:
+        """The separator, of which a tab may be written in words."""
+        return "\t" if self.sep in ("\\t", "tab") else self.sep
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The texts that mean a missing value."""
+        return (*(mark for mark in MISSING_MARKS if mark not in (self.not_na or ())), *(self.na or ()))
 
 
 class TextFile:
@@ -54,7 +70,7 @@ class TextFile:
         It returns the file, open at its beginning.
     name, kind : str
         For messages; the kind is "csv" or "tsv".
-    style : TextFormat
+    options : ReadOptions
 
     Attributes
     ----------
@@ -67,51 +83,52 @@ class TextFile:
         The number of rows, once the types are known.
     """
 
-    def __init__(self, opened: Callable[[], BinaryIO], name: str, kind: str, style: TextFormat) -> None:
-        self._opened, self._name, self._kind, self._style = opened, name, kind, style
+    def __init__(self, opened: Callable[[], BinaryIO], name: str, kind: str, options: ReadOptions) -> None:
+        self._opened, self._name, self._kind, self._options = opened, name, kind, options
         self.notes: list[tuple[str, bool]] = []
         self.n_rows: int | None = None
         self._types: dict[str, str] = {}
-        self._check_style()
+        self._decimal = options.decimal or "."
+        self._check_options()
         with opened() as file, self._errors():
             self.sep = self._separator(file)
             file.seek(0)
             header, lines = self._first_fields(file)
         if header is None:
             raise FileError(f"{name} is empty.")
-        no_header = style.no_header(header) if callable(style.no_header) else style.no_header
+        no_header = options.no_header(header) if callable(options.no_header) else options.no_header
         self._check_header(header, bool(no_header))
         self._skipped = lines - 1 if no_header else lines
         self.names = [f"x{i}" for i in range(len(header))] if no_header else _different(header)
 
-    def _check_style(self) -> None:
-        style = self._style
+    def _check_options(self) -> None:
+        encoding, sep = self._options.encoding, self._options.one_character
         try:
-            b"a".decode(style.encoding, "replace")
+            b"a".decode(encoding, "replace")
         except (LookupError, UnicodeError) as error:
             raise FileError(
-                f"encoding={style.encoding!r} is not an encoding that Python supports.", is_option=True
+                f"encoding={encoding!r} is not an encoding that Python supports.", is_option=True
             ) from error
-        if style.sep is not None and len(style.sep) != 1:
-            raise FileError(f"sep={style.sep!r} must be one character. Write 'tab' for a tab.", is_option=True)
+        if sep is not None and len(sep) != 1:
+            raise FileError(f"sep={sep!r} must be one character. Write 'tab' for a tab.", is_option=True)
 
     def _separator(self, file: BinaryIO) -> str:
         """Return the requested separator, or the one of the first lines: a comma if possible, else the one with most fields."""
-        sep = self._style.sep or ("\t" if self._kind == "tsv" else None)
+        sep = self._options.one_character or ("\t" if self._kind == "tsv" else None)
         if sep is None:
             sep = _detected_separator(file.read(_SAMPLE).decode(self._decoder, errors="replace"))
             if sep != ",":
                 self.notes.append((f"the columns of {self._name} are separated by {sep!r}.", False))
-        if len(self._style.decimal) != 1 or self._style.decimal == sep:
+        if len(self._decimal) != 1 or self._decimal == sep:
             raise FileError(
-                f"decimal={self._style.decimal!r} must be one character other than the separator {sep!r}.",
+                f"decimal={self._decimal!r} must be one character other than the separator {sep!r}.",
                 is_option=True,
             )
         return sep
 
     @property
     def _decoder(self) -> str:
-        return "utf-8-sig" if codecs.lookup(self._style.encoding).name == "utf-8" else self._style.encoding
+        return "utf-8-sig" if codecs.lookup(self._options.encoding).name == "utf-8" else self._options.encoding
 
     def _first_fields(self, file: BinaryIO) -> tuple[list[str] | None, int]:
         """Return the fields of the first line that is not blank (None without one), and the number of lines up to its end."""
@@ -167,7 +184,7 @@ class TextFile:
             batches: Iterable[Any] = fields if fields is not None else self._fields(file, columns)
             for part in in_steps(batches, step):
                 arrays = [
-                    _converted(column.combine_chunks(), self._types[name], self._style.decimal)
+                    _converted(column.combine_chunks(), self._types[name], self._decimal)
                     for name, column in zip(columns, part.columns, strict=True)
                 ]
                 frame = pa.Table.from_arrays(arrays, list(columns)).to_pandas()
@@ -188,7 +205,7 @@ class TextFile:
                 n_rows, size = n_rows + len(batch), size + batch.nbytes
                 for name, column in zip(columns, batch.columns, strict=True):
                     if "text" not in kinds[name]:
-                        kinds[name] |= _kinds(column, self._style.decimal)
+                        kinds[name] |= _kinds(column, self._decimal)
                 kept = None if kept is None or size > _MOST_KEPT else [*kept, batch]
                 on_types(file)
         self.n_rows = n_rows
@@ -206,7 +223,7 @@ class TextFile:
         read = pa_csv.ReadOptions(
             column_names=[f"c{i}" for i in range(len(self.names))],
             skip_rows=self._skipped,
-            encoding=self._style.encoding,
+            encoding=self._options.encoding,
             block_size=_PARSED_BYTES,
         )
         parse = pa_csv.ParseOptions(
@@ -215,7 +232,7 @@ class TextFile:
             invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
         )
         convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(positions, pa.string()), include_columns=positions)
-        marks = pa.array(self._style.marks, pa.string())
+        marks = pa.array(self._options.marks, pa.string())
         with self._errors():
             try:
                 reader = pa_csv.open_csv(file, read, parse, convert)
@@ -264,7 +281,7 @@ class TextFile:
         text = one_line(error)
         if isinstance(error, UnicodeError) or "UTF8" in text or "codec can't decode" in text:
             return (
-                f"{self._name} is not {self._style.encoding} text. Convert the file to UTF-8, or pass its encoding, as in "
+                f"{self._name} is not {self._options.encoding} text. Convert the file to UTF-8, or pass its encoding, as in "
                 "encoding='latin-1' or encoding='utf-16'."
             )
         if isinstance(error, (pa.ArrowInvalid, csv.Error)):
