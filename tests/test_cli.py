@@ -1620,6 +1620,18 @@ def test_learn_pairs_without_a_header_are_all_read(table, capsys):
         np.testing.assert_allclose(model_io.load("m.vicinal")[-1].components_, expected, rtol=1e-9)
 
 
+def test_pairs_of_ids_below_the_names_that_pandas_writes_are_all_read(table, capsys):
+    """The columns of a table without names are 0 and 1 in a file of pandas, which are no pair unless they are ids."""
+    learn = ["learn", "table.csv", "--method", "rca", "--drop", "kind", "-o", "m.vicinal", "--id", "name"]
+    pd.DataFrame([["row0", "row1"], ["row3", "row4"]]).to_csv("pairs.csv", index=False)
+    assert run(*learn, "--pairs", "pairs.csv") == OK
+    assert "is a pair" not in capsys.readouterr().err
+    table.assign(name=np.arange(120)).to_csv("table.csv", index=False)
+    pd.DataFrame([[5, 1], [3, 4]]).to_csv("pairs.csv", index=False, header=["0", "1"])
+    assert run(*learn, "--pairs", "pairs.csv") == OK
+    assert "the first line of pairs.csv is a pair and is read as data" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("encoding", ["nosuch", "hex", "idna", "undefined"])
 def test_unknown_encoding_is_a_failure_of_usage(table, capsys, encoding):
     arguments = ["learn", "table.csv", "--method", "parzen", "--drop", "kind", "-o", "m.vicinal"]

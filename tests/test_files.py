@@ -158,6 +158,7 @@ def test_read_table_any_text_as_pandas_reads_it(rows):
         ("a,b\n +1 ,x\n 2,  y\n", {}, {"a": [1, 2], "b": ["x", "y"]}),
         ("\n\na|b\n1|2\n\n3|4\n   \n", {}, {"a": [1, 3], "b": [2, 4]}),
         ("a,a,\n1,2,3\n", {}, {"a": [1], "a.1": [2], "Unnamed: 2": [3]}),
+        ("a,a,a.1\n1,2,3\n", {}, {"a": [1], "a.2": [2], "a.1": [3]}),
         ('"a\nb",c\n1,"x\ny"\n', {}, {"a\nb": [1], "c": ["x\ny"]}),
         ("1,2\n3,4\n", {"no_header": True}, {"x0": [1, 3], "x1": [2, 4]}),
         ("a,b\n-,1\nNA,2\n", {"na": ["-"], "not_na": ["NA"]}, {"a": [np.nan, "NA"], "b": [1, 2]}),
@@ -195,6 +196,17 @@ def test_read_table_that_cannot_be_read_one_sentence(text, options, message, tmp
     with pytest.raises(FileError, match=message) as caught:
         read_table(written(tmp_path, text), **options)
     assert "\n" not in str(caught.value)
+
+
+def test_a_compressed_text_is_large_if_it_unpacks_to_much(tmp_path, monkeypatch):
+    text = b"a,b\n" + b"1,2\n" * 1000
+    for name, content in (("t.csv", text), ("t.csv.gz", gzip.compress(text, compresslevel=0))):
+        file = TableFile(written(tmp_path, content, name))
+        size = (tmp_path / name).stat().st_size
+        monkeypatch.setattr("vicinal._files.table_file.LARGE", size)
+        assert file.is_large == name.endswith("gz")
+        monkeypatch.setattr("vicinal._files.table_file.LARGE", 4 * size)
+        assert not file.is_large
 
 
 def test_read_table_damaged_gzip_one_sentence(tmp_path):

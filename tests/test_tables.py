@@ -61,6 +61,11 @@ def test_kinds(kind, values):
     assert kind_of(values).kind == kind
 
 
+def test_a_few_years_in_order_are_no_counter():
+    assert kind_of(np.array([0.0, 1.0, 2.0])).kind == kind_of(np.array([1.0, 2.0, 3.0])).kind == "counter"
+    assert kind_of(np.arange(2015.0, 2024.0)).kind != "counter"
+
+
 def test_names_tell_identifiers():
     codes = RNG.integers(5, size=N)
     assert kind_of(codes, "store_id").kind == "identifier"

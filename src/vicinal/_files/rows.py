@@ -28,7 +28,8 @@ class TableRows(FileRows):
     def __init__(self, table: TableFile, columns: list[str] | None = None) -> None:
         self._table, self.dtype = table, np.dtype(np.float64)
         if table.kind == "zarr":
-            self.shape, self.dtype = tuple(map(int, table.array.shape)), real_dtype(table.array.dtype)
+            n_rows, n_columns = map(int, table.array.shape)
+            self.shape, self.dtype = (n_rows, n_columns), real_dtype(table.array.dtype)
             return
         self.columns = columns
         if table.kind in ("csv", "tsv"):

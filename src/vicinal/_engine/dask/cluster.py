@@ -32,7 +32,7 @@ class ClusterError(RuntimeError):
     """The scheduler or the workers cannot do the work; the message names the reason and a remedy."""
 
 
-class OwnWorker(WorkerPlugin):
+class OwnWorker(WorkerPlugin):  # type: ignore[misc]  # Dask has no types here
     """A worker that belongs to this process.
 
     Ctrl-C on a terminal reaches the workers as well, but only the calling process handles it: it may still need them to return the
