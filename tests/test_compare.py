@@ -19,11 +19,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import vicinal
+from vicinal._compare import folds
 from vicinal._compare import kept as kept_outcomes
 from vicinal._compare.folds import RECALL_AT, Outcome, neighbor_scores
 from vicinal._compare.independent import IndependentColumns
 from vicinal._compare.intervals import corrected_interval
 from vicinal._compare.rows import read_targets
+from vicinal._detect.steps import flat_steps
 
 PLAIN = ["euclidean", "z-scored", "pca-whitened", "lda"]
 pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
@@ -824,3 +826,16 @@ def test_a_table_of_any_columns_is_compared_and_shown_as_a_table():
     prepared = vicinal.tables.prepare(table, missing="marginalise")
     assert prepared.to_frame()["column"].tolist() == ["a", "b", "text", "when"]
     assert "<table>" in prepared._repr_html_()
+
+
+def test_costly_metrics_are_fitted_to_fit_rows_and_others_to_all_training_rows(monkeypatch):
+    sizes, original = {}, folds.fitted
+
+    def noted(estimator, X, y=None):
+        sizes.setdefault(type(flat_steps(estimator)[-1]).__name__, set()).add(len(X))
+        return original(estimator, X, y)
+
+    monkeypatch.setattr(folds, "fitted", noted)
+    X = np.random.default_rng(0).normal(size=(120, 2))
+    vicinal.compare(X, np.arange(120) % 2, metrics=["rca", "nca"], densities=[], n_splits=3, n_repeats=1, fit_rows=30)
+    assert sizes == {"RCA": {80}, "NCA": {30}}

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import LCA, DensityImputer, Dequantizer, ParzenWindows
+from vicinal import LCA, DensityImputer, DensityOutlierDetector, Dequantizer, ParzenWindows
 from vicinal._tables import EqualRows
 from vicinal.tables import score_rows
 
@@ -146,3 +147,14 @@ def test_equal_training_rows_in_different_blocks_are_told_apart():
     parts = [dequantizer.transform_training_rows(part, seen) for part in np.array_split(COUNTS[:, :2], 7)]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     assert len(np.unique(whole, axis=0)) == len(COUNTS)
+
+
+def test_a_density_in_fewer_dimensions_has_no_probability_of_rounded_rows():
+    rows = np.random.default_rng(0).poisson(9.0, size=(200, 3)).astype(float)
+    model = make_pipeline(Dequantizer(), StandardScaler(), PCA(2), ParzenWindows()).fit(rows)
+    detector = DensityOutlierDetector.from_density(model)
+    for table in (detector.scored_table(explain=False), detector.scored_table(rows[:5], explain=False)):
+        assert "log_density" in table
+        assert "log_probability" not in table
+    with pytest.raises(ValueError, match="not available for a density of 2 dimensions of a table of 3 columns"):
+        score_rows(model, rows, probability=True)

@@ -3,6 +3,7 @@
 import re
 import sys
 
+import numpy as np
 import pytest
 
 from vicinal._pages import fragment, has_templates, page, with_minus
@@ -91,3 +92,12 @@ def test_heatmap_has_a_cell_for_each_pair_with_its_sign():
     assert [css for css, _, _ in cells] == ["plus", "minus", "minus", "plus"]
     assert cells[1][2] == "a × &lt;b&gt;: \u22120.500"
     assert float(cells[0][1]) > float(cells[1][1]) > float(cells[3][1]) == 0.0
+
+
+def test_names_of_curves_that_end_together_are_apart_and_inside_the_chart():
+    curves = [(f"curve {i}", [1.0, 0.0], "plain") for i in range(5)] + [("top", [0.0, 1.0], "best")]
+    chart = line_chart(curves, x_label="k", y_label="share", label="a chart", height=300)
+    heights = sorted(float(y) for y in re.findall(r'y="([\d.]+)" class="name', chart))
+    assert len(heights) == 6
+    assert min(np.diff(heights)) >= 14.9
+    assert heights[-1] <= 300 - 44 + 8

@@ -485,3 +485,9 @@ def test_a_field_that_cannot_be_drawn():
         metric_field(LOCAL.fit(X), X[:, :2])
     with pytest.raises(NotFittedError):
         metric_field(LocalLCA(), X)
+
+
+def test_share_inside_counts_half_of_the_mass_of_a_cell():
+    np.testing.assert_allclose(np.sort(share_inside(np.zeros((2, 2))).ravel()), [0.125, 0.375, 0.625, 0.875])
+    shares = share_inside(np.log(np.array([[0.5, 0.3], [0.15, 0.05]])))
+    np.testing.assert_allclose(shares, [[0.25, 0.65], [0.875, 0.975]])

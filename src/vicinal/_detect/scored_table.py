@@ -53,7 +53,9 @@ def scored_table(detector: Any, X: Any, *, as_new: bool = False) -> "tuple[pd.Da
         index=X.index if hasattr(X, "index") and hasattr(X, "columns") else None,
     )
     if steps.noise is not None and steps.noise.steps_.all() and not len(steps.noise.log):
-        table["log_probability"] = table["log_density"] + known @ log_steps(steps.noise)
+        cells = log_steps(steps.noise)
+        if len(cells) == known.shape[1]:  # a density in fewer dimensions has no probability of a row
+            table["log_probability"] = table["log_density"] + known @ cells
     return table, own
 
 

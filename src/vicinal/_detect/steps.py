@@ -271,7 +271,13 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
             raise ValueError(
                 "probability=True is not available for a model of logarithms, which are not rounded in even steps."
             )
-        scores += known @ log_steps(steps.noise)
+        cells = log_steps(steps.noise)
+        if len(cells) != known.shape[1]:
+            raise ValueError(
+                f"probability=True is not available for a density of {known.shape[1]} dimensions of a table of {len(cells)} columns. Keep "
+                "all dimensions, or use the log-density."
+            )
+        scores += known @ cells
     return scores
 
 

@@ -69,6 +69,7 @@ def prepare(
         types = parse_types(arguments.type, frame.columns)
     except TableError as error:
         raise Failure(USAGE, f"--type: {one_line(error)}") from error
+    console.doing("preparing the columns")
     try:
         prepared = prepare_table(
             frame,

@@ -118,6 +118,7 @@ def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespac
         for line in _first_lines(comparison):
             console.say(line)
 
+    console.doing("preparing the comparison")
     try:
         found = vicinal.compare(
             X, y, random_state=arguments.seed, progress=progress, first_results=first_results, **settings
