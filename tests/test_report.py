@@ -210,6 +210,7 @@ def test_outliers_are_left_out_scores():
     assert -400 < float(low) < float(high) < 400
     assert value == "900"
     assert found["flagged"] == 1
+    assert all(row["why"] for row in found["rows"])  # although one of them alone is flagged
     assert first["log_density"] < found["typical"] - 5
 
 

@@ -8,6 +8,7 @@ from markupsafe import Markup
 Curve = tuple[str, list[float | None], str]  # its name, its values and its CSS class
 _WIDTHS = {"wide": 720, "narrow": 350}
 _DIGIT = 7.2  # the width of a figure of a tick, in pixels
+_LETTER = 6.9  # the width of a letter of the name of a curve
 _LEAST_GAP = 15  # between the names of curves, in pixels
 _EMPTY = Markup("")
 
@@ -17,6 +18,10 @@ def _text(x: float, y: float, content: object, css: str = "tick", anchor: str = 
     turn = Markup(' transform="rotate(-90 {})"').format(turned) if turned else ""
     markup = Markup('<text x="{:.1f}" y="{:.1f}" class="{}" text-anchor="{}"{}>{}</text>')
     return markup.format(x, y, css, anchor, turn, content)
+
+
+def _shortened(name: str, most: int) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def _minus(text: str) -> str:
@@ -81,7 +86,11 @@ def line_chart(
     as_percent: bool = False,
 ) -> Markup:
     """Return a chart of curves (name, values, css class) over 1, 2, 3, ..., named at their right ends without overlap."""
-    right, top, bottom = 120 if any(name for name, _, _ in curves) else 20, 12, 44
+    top, bottom = 12, 44
+    # Room for the longest name at the right end, of which a narrow chart shows the beginning.
+    longest_name = max(len(name) for name, _, _ in curves)
+    most_letters = min(longest_name, int((0.4 * width - 24) / _LETTER))
+    right = 24 + _LETTER * most_letters if longest_name else 20
     longest = max(len(values) for _, values, _ in curves)
     flat = [value for _, values, _ in curves for value in values if value is not None]
     low, high = min(flat), max(flat)
@@ -128,7 +137,7 @@ def line_chart(
     _push_apart(ends, height - bottom + 4)
     for y, (x, at_y), name, css in ends:
         body.append(line.format(x + 4, at_y, x + 14, y, f"lead {css}"))
-        body.append(_text(x + 17, y + 4, name, f"name {css}", anchor="start"))
+        body.append(_text(x + 17, y + 4, _shortened(name, most_letters), f"name {css}", anchor="start"))
     return svg(width, height, _EMPTY.join(body), label, "chart")
 
 
@@ -146,7 +155,7 @@ def heatmap(names: list[str], matrix: list[list[float | None]], label: str) -> M
     """Return a square of coloured cells: one colour for positive, one for negative, stronger for larger."""
     n = len(names)
     cell = 26 if n <= 14 else 20
-    short = [name if len(name) <= 18 else name[:17] + "…" for name in names]
+    short = [_shortened(name, 18) for name in names]
     margin = 14 + int(7.4 * max(map(len, short)))
     size = margin + n * cell + 6
     square = Markup(

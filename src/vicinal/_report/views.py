@@ -18,6 +18,7 @@ from vicinal._compare.folds import Fits, fitted, nearest
 from vicinal._compare.learned import images_of, learned_step
 from vicinal._compare.methods import Method
 from vicinal._compare.rows import ComparedTargets
+from vicinal._detect.explanation import explain
 from vicinal._lca.penalty_search import shared_searches
 from vicinal._notebook import column_shares
 from vicinal._plain import rounded
@@ -265,16 +266,17 @@ def _reasons(
     """
     from vicinal import LCA, DensityOutlierDetector
 
+    as_unusual = np.ones(1, dtype=bool)  # all of them are
     try:
-        found = detector.explain(None, rows=strangest)
+        explained = explain(detector, None, as_unusual, strangest)
     except TypeError:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 names = [names[j] for j in measured]
                 stand_in = make_pipeline(StandardScaler(), LCA(reg=0.1, tol=1e-5)).fit(X[:, measured])
-                found = DensityOutlierDetector.from_density(stand_in).explain(None, rows=strangest)
+                explained = explain(DensityOutlierDetector.from_density(stand_in), None, as_unusual, strangest)
         except (ValueError, np.linalg.LinAlgError):
             return [[] for _ in strangest]
-    found = replace(found, names=names)
-    return [found.reasons(i) for i in range(len(strangest))]
+    explained = replace(explained, names=names)
+    return [explained.reasons(i) for i in range(len(strangest))]

@@ -11,12 +11,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def loading_code(arguments: Namespace, table: "pd.DataFrame") -> str:
-    """Return lines that create X (and y) from the file; a comment if the table came from stdin."""
+def reading_code(arguments: Namespace, columns: list[str] | None = None) -> str:
+    """Return a line that reads the table, or some of its columns; a comment if it came from stdin."""
+    if arguments.data == "-":
+        return "table = ...  # the table that came on stdin"
     options, defaults = table_options(arguments)._asdict(), ReadOptions()._asdict()
     reading = {name: value for name, value in options.items() if value != defaults[name]}
-    if arguments.columns is not None:
-        reading["columns"] = list(table.columns)
+    if columns is not None:
+        reading["columns"] = columns
+    return f"table = read_table({arguments.data!r}{_keywords(reading)})"
+
+
+def loading_code(arguments: Namespace, table: "pd.DataFrame") -> str:
+    """Return lines that create X (and y) from the file."""
     settings = {
         "target": arguments.target,
         "drop": split_names(arguments.drop, table.columns),
@@ -26,13 +33,13 @@ def loading_code(arguments: Namespace, table: "pd.DataFrame") -> str:
         "missing": None if arguments.missing == "refuse" else arguments.missing,
         "random_state": arguments.seed,
     }
-    lines = ["from vicinal.tables import prepare, read_table", ""]
-    if arguments.data == "-":
-        lines.append("table = ...  # the table that came on stdin")
-    else:
-        lines.append(f"table = read_table({arguments.data!r}{_keywords(reading)})")
-    lines.append(f"prepared = prepare(table{_keywords({k: v for k, v in settings.items() if v})})")
-    lines.append("X = prepared.X")
+    lines = [
+        "from vicinal.tables import prepare, read_table",
+        "",
+        reading_code(arguments, None if arguments.columns is None else list(table.columns)),
+        f"prepared = prepare(table{_keywords({k: v for k, v in settings.items() if v})})",
+        "X = prepared.X",
+    ]
     if arguments.target is not None:
         lines.append("y = prepared.labels.to_numpy()")
     return "\n".join(lines)

@@ -13,6 +13,7 @@ from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, Failure
 from vicinal.cli.models import Model, open_model
 from vicinal.cli.outputs import write_json, write_text
+from vicinal.cli.reading_code import reading_code
 from vicinal.cli.score import detector_of, rows_as_taken, scores_of_rows
 from vicinal.cli.tables import check_columns
 from vicinal.cli.wording import name_options
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
 
 
 _MOST_UNUSUAL = 10
-_CODE = """\
-import pandas as pd
-from vicinal import io
-
-model = io.load({model!r})
-table = ...  # the rows of {data!r}, as a DataFrame
-{use}"""
 
 
 def report(arguments: Namespace, console: Console) -> None:
@@ -60,7 +54,15 @@ def report(arguments: Namespace, console: Console) -> None:
     from vicinal._report import model_report
 
     console.doing(f"drawing {arguments.output}")
-    use = "print(model.transform(table))" if hasattr(model.whole, "transform") else "print(model.score_samples(table))"
+    use = "transform" if hasattr(model.whole, "transform") else "score_samples"
+    code = [
+        "from vicinal import io",
+        "from vicinal.tables import read_table",
+        "",
+        f"model = io.load({arguments.model!r})",
+        reading_code(arguments),
+        f"print(model.{use}(table))",
+    ]
     try:
         page = model_report(
             model.whole,
@@ -71,7 +73,7 @@ def report(arguments: Namespace, console: Console) -> None:
             row_names=row_names,
             outliers=outliers,
             notes=notes,
-            code=_CODE.format(model=arguments.model, data=arguments.data, use=use),
+            code="\n".join(code),
             seed=arguments.seed,
         )
     except ValueError as error:
