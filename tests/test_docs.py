@@ -9,6 +9,7 @@ import pytest
 from needs import needs
 
 import vicinal
+from vicinal.cli.parser import make_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -67,6 +68,25 @@ def test_outputs_of_tutorials_are_shown_below_their_code(monkeypatch):
     assert run_blocks(page, "page") == shown
     with pytest.raises(ZeroDivisionError):
         run_blocks("```python\n1 / 0\n```\n", "page")
+
+
+def test_the_page_of_the_command_lists_all_options(monkeypatch):
+    """Each option of each command is in one of the generated lists, or in a group that is listed once."""
+    pytest.importorskip("docutils")
+    pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(ROOT / "docs" / "_ext")
+    from options import options_of
+
+    page = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
+    lists = re.findall(r"^```\{command-options\} (\w+)\n(?::group: ([\w ]+)\n)?", page, re.MULTILINE)
+    listed = {name for command, group in lists for name, _ in options_of(command, group or None)}
+    parser = make_parser()
+    (commands,) = (action for action in parser._actions if hasattr(action, "choices") and action.choices)
+    strings = {
+        name for command in commands.choices.values() for action in command._actions for name in action.option_strings
+    }
+    missing = {name for name in strings if not any(name in entry.replace(",", " ").split() for entry in listed)}
+    assert missing == {"-h", "--help", "--folder"}  # the option of demo is not listed
 
 
 def test_links_between_pages_lead_somewhere():
