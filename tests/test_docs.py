@@ -72,8 +72,7 @@ def test_outputs_of_tutorials_are_shown_below_their_code(monkeypatch):
 
 def test_the_page_of_the_command_lists_all_options(monkeypatch):
     """Each option of each command is in one of the generated lists, or in a group that is listed once."""
-    pytest.importorskip("docutils")
-    pytest.importorskip("sphinx")
+    needs("sphinx")
     monkeypatch.syspath_prepend(ROOT / "docs" / "_ext")
     from options import options_of
 
