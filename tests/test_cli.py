@@ -1325,6 +1325,19 @@ def test_a_report_of_a_model(table, capsys):
     assert run("transform", "m.vicinal", "table.csv", "-o", "rows.jsonl") == USAGE
 
 
+def test_a_report_leaves_rows_without_a_target_out_if_told_to(table, capsys):
+    assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
+    table["kind"] = table["kind"].where(np.arange(120) != 7)
+    table.to_csv("gap.csv", index=False)
+    report = ["report", "m.vicinal", "gap.csv", "--target", "kind", "-o", "r.html", "--json"]
+    assert run(*report) == DATA
+    assert "--target: 1 row without a value of 'kind'. Pass --missing drop" in capsys.readouterr().err
+    assert run(*report, "--missing", "drop") == OK
+    views = json.loads(capsys.readouterr().out)["views"]
+    assert views["rows"] == [str(i) for i in range(120) if i != 7]
+    assert views["values"][7] == [pytest.approx(x, rel=1e-3) for x in table[FEATURES].iloc[8]]
+
+
 def test_json_lines_are_read_and_workbooks_written(table, capsys):
     needs("openpyxl")
     table.to_json("table.jsonl", orient="records", lines=True, double_precision=15)

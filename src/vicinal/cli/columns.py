@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -155,6 +155,11 @@ class Picked(NamedTuple):
     features: Any
     rows: np.ndarray
     broken: dict[str, np.ndarray]
+
+    def take(self, kept: np.ndarray) -> Self:
+        """Return some of the rows, by truth values."""
+        broken = {name: rows[kept] for name, rows in self.broken.items()}
+        return self._replace(features=self.features[kept], rows=self.rows[kept], broken=broken)
 
 
 def pick_features(

@@ -149,7 +149,7 @@ class Console:
                 elif self._bars is not None:
                     self._draw(0, 1, self._doing)
                 else:
-                    self._line(self._step or f"[...] {self._doing} ({duration(now - self._since)})")
+                    self._line(self._step or f"[...] {self._doing} ({now - self._since:.0f} s)")
 
     def _draw(self, done: float, total: float, text: str) -> None:
         self._last_line = time.monotonic()

@@ -32,12 +32,14 @@ def report(arguments: Namespace, console: Console) -> None:
     if arguments.target is not None:
         check_columns([arguments.target], table.columns, "--target")
         y = table[arguments.target].iloc[picked.rows]
-        if y.isna().any():
-            raise Failure(
-                DATA,
-                f"--target {arguments.target}: {int(y.isna().sum())} rows have no value. Remove these rows from the table.",
-            )
-        y = y.to_numpy()
+        known = y.notna().to_numpy()
+        if not known.all():
+            without = f"{count(int((~known).sum()), 'row')} without a value of {arguments.target!r}"
+            if arguments.missing != "drop":
+                raise Failure(DATA, f"--target: {without}. Pass --missing drop to leave such rows out.")
+            console.say(f"left out {without}.")
+            picked = picked.take(known)
+        y = y.to_numpy()[known]
     X = picked.features.to_numpy(dtype=np.float64)
     notes = [f"Rows of {'stdin' if arguments.data == '-' else arguments.data}, as prepared by {arguments.model}."]
     if np.isnan(X).any():
