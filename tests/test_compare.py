@@ -423,11 +423,18 @@ def test_a_sure_small_gain_does_not_hide_a_larger_unsure_one():
             difference=Interval(mean - 0.8, low, high),
         )
 
-    results = {
-        "metric": [result("lda", 0.8, 0, 0, False), result("rca", 0.81, 0.002, 0.02), result("nca", 0.9, -0.1, 0.3)]
-    }
-    judged = {"metric": "helped", "density": None}
-    said = verdict_sentences(results, helped=judged, reference={"metric": "lda"}, best={"metric": "rca"}, n_neighbors=5)
+    metrics = [result("lda", 0.8, 0, 0, False), result("rca", 0.81, 0.002, 0.02), result("nca", 0.9, -0.1, 0.3)]
+    comparison = SimpleNamespace(
+        metrics=metrics,
+        densities=[],
+        helped={"metric": "helped", "density": None},
+        reference={"metric": "lda"},
+        best={"metric": "rca"},
+        n_neighbors=5,
+        largest_class=0.5,
+        result=lambda kind, name: next(one for one in metrics if one.name == name),
+    )
+    said = verdict_sentences(comparison)
     assert said["metric"].startswith("RCA helped: ")
     assert "; NCA scores higher on average, 90.0 %, but with a wider interval." in said["metric"]
 

@@ -110,13 +110,6 @@ class Plan:
         return [] if self.targets is None or self.targets.classes is None else self.targets.classes
 
     @property
-    def left_out(self) -> str:
-        """The columns that densities and LCA do not use, by kind; empty if they use all."""
-        return describe_types(
-            (name, kind) for name, kind in zip(self.names, self.kinds, strict=True) if not kind.measured
-        )
-
-    @property
     def discreteness(self) -> str | None:
         """Why no density is judged, if the user includes columns whose values repeat; otherwise None."""
         tied = [(n, kind.tied) for n, kind in zip(self.names, self.kinds, strict=True) if kind.measured and kind.tied]
@@ -220,7 +213,11 @@ def _choose_methods(plan: Plan, engine: Engine | None) -> int:
         own = partial(own_density, columns=columns, n_dimensions=n_dimensions, seed=options.random_state)
         plan.densities = _choose(options.densities, known, "densities", own)
     if not plan.metrics and not plan.densities:
-        why = "no density was requested" if columns.measured else f"no column holds quantities ({plan.left_out})"
+        why = (
+            "no density was requested"
+            if columns.measured
+            else f"no column holds quantities ({describe_types(zip(plan.names, plan.kinds, strict=True))})"
+        )
         raise ValueError(f"there is nothing to compare, because metrics need y, and {why}.")
     return n_dimensions
 

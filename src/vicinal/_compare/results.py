@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from vicinal._compare.words import comparison_notes, comparison_table, result_tables
+from vicinal._compare.words import comparison_notes, comparison_table, result_tables, verdict
 from vicinal._detect.imputer import DensityImputer
 from vicinal._detect.steps import flat_steps
 from vicinal._pages import fragment, has_templates
@@ -129,7 +129,6 @@ class Comparison:
         By kind and name, how each method was fitted; `estimator` gives the estimator.
     """
 
-    verdict: str
     helped: dict
     reference: dict
     best: dict
@@ -150,6 +149,11 @@ class Comparison:
 
     def __str__(self) -> str:
         return comparison_table(self)
+
+    @property
+    def verdict(self) -> str:
+        """The verdict as one or two sentences."""
+        return verdict(self)
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a table with a line per method: kind, name, learned, score and difference with their intervals, and judged.
@@ -236,7 +240,9 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole result as plain values for JSON."""
-        content = {part.name: getattr(self, part.name) for part in fields(self) if part.repr}
+        content = {"verdict": self.verdict} | {
+            part.name: getattr(self, part.name) for part in fields(self) if part.repr
+        }
         content["types"] = {name: str(kind) for name, kind in self.types.items()}
         for name in ("metrics", "densities"):
             content[name] = [_fields_of(result) for result in content[name]]

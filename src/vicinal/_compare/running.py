@@ -13,7 +13,6 @@ from vicinal._compare.methods import Method
 from vicinal._compare.plan import Plan
 from vicinal._compare.results import Comparison
 from vicinal._compare.verdicts import method_results, verdict_of
-from vicinal._compare.words import verdict_sentence
 from vicinal._engine import as_engine, rows_on_cluster
 from vicinal._lca.penalty_search import shared_searches
 from vicinal._words import duration
@@ -184,25 +183,21 @@ class Run:
             )
             for kind, some in chosen.items()
         }
-        targets, n_neighbors = plan.targets, plan.options.n_neighbors
+        targets = plan.targets
         codes = None if targets is None else targets.codes
         largest_class = None if codes is None else float(np.bincount(codes).max() / len(codes))
         base = {"metric": 0.0 if largest_class is None else largest_class, "density": -np.inf}
-        verdicts = {kind: verdict_of(found, base[kind]) for kind, found in results.items()}
-        summary = {
-            "helped": {kind: found[0] for kind, found in verdicts.items()},
-            "reference": {kind: found[1] for kind, found in verdicts.items()},
-            "best": {kind: found[2] for kind, found in verdicts.items()},
-        }
+        verdicts = [verdict_of(results[kind], base[kind]) for kind in results]
+        helped, reference, best = (dict(zip(results, part, strict=True)) for part in zip(*verdicts, strict=True))
         return Comparison(
+            helped=helped,
+            reference=reference,
+            best=best,
             metrics=results["metric"],
             densities=results["density"],
-            verdict=verdict_sentence(
-                results, n_neighbors=n_neighbors, largest_class=largest_class, left_out=plan.left_out, **summary
-            ),
             n_rows=len(plan.kept),
             n_features=len(plan.names),
-            n_neighbors=n_neighbors,
+            n_neighbors=plan.options.n_neighbors,
             n_folds=len(folds),
             task=None if targets is None else targets.task,
             classes=plan.classes,
@@ -212,5 +207,4 @@ class Run:
             settings=plan.settings,
             rows=plan.kept,
             methods={kind: {method.name: method for method in some} for kind, some in chosen.items()},
-            **summary,
         )

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from vicinal._tables import describe_types
 from vicinal._words import percent
 
 if TYPE_CHECKING:
@@ -33,44 +34,46 @@ def headline(helped: dict[str, Any]) -> str:
     return f"A learned metric {_SHORT[first]} here; a learned density {_AFTER_ANOTHER[second]}."
 
 
-def verdict_sentences(
-    results: "dict[str, list[MethodResult]]",
-    *,
-    helped: dict[str, str | None],
-    reference: dict[str, Any],
-    best: dict[str, Any],
-    n_neighbors: int,
-    largest_class: float | None = None,
-) -> dict[str, str]:
+def verdict(comparison: "Comparison") -> str:
+    """Return the verdict as one string, with the columns that densities and LCA do not use."""
+    sentences = " ".join(verdict_sentences(comparison).values()) or _NOTHING
+    return " ".join([sentences, *left_out_sentences(comparison)])
+
+
+def verdict_sentences(comparison: "Comparison") -> dict[str, str]:
     """Return the verdict by kind: a sentence or two for metrics, and for densities."""
-    found = {}
-    for kind in ("metric", "density"):
-        reasons = dict.fromkeys(result.not_judged for result in results.get(kind, ()) if result.not_judged)
-        if helped[kind] is None and reasons:
-            found[kind] = f"No learned {kind} is judged: {'; '.join(reasons)}."
-        if helped[kind] is not None:
-            by_name = {result.name: result for result in results[kind]}
-            found[kind] = _sentence(
-                kind, helped[kind], by_name[reference[kind]], by_name[best[kind]], n_neighbors, results[kind]
-            )
-    below = _below_the_base_rate(results.get("metric", []), n_neighbors, largest_class)
+    sentences = {}
+    for kind, results in (("metric", comparison.metrics), ("density", comparison.densities)):
+        reasons = dict.fromkeys(result.not_judged for result in results if result.not_judged)
+        if comparison.helped[kind] is None and reasons:
+            sentences[kind] = f"No learned {kind} is judged: {'; '.join(reasons)}."
+        if comparison.helped[kind] is not None:
+            sentences[kind] = _sentence(kind, comparison, results)
+    below = _below_the_base_rate(comparison)
     if below:
-        found["metric"] = " ".join(text for text in (below, found.get("metric")) if text)
-    ahead = _gaussian_ahead([result for result in results.get("density", ()) if result.judged])
+        sentences["metric"] = " ".join(text for text in (below, sentences.get("metric")) if text)
+    ahead = _gaussian_ahead([result for result in comparison.densities if result.judged])
     if ahead:
-        found["density"] = " ".join(text for text in (found.get("density"), ahead) if text)
-    return found
+        sentences["density"] = " ".join(text for text in (sentences.get("density"), ahead) if text)
+    return sentences
 
 
-def _below_the_base_rate(results: "list[MethodResult]", n_neighbors: int, largest_class: float | None) -> str | None:
+def left_out_sentences(comparison: "Comparison") -> list[str]:
+    """Return a sentence that lists the columns that densities and LCA do not use; none if they use all."""
+    left_out = describe_types((name, kind) for name, kind in comparison.types.items() if not kind.measured)
+    return [f"Densities and LCA learn from quantities and do not use these columns: {left_out}."] if left_out else []
+
+
+def _below_the_base_rate(comparison: "Comparison") -> str | None:
     """Return a sentence if no metric predicts the target better than a constant."""
-    best = max((result for result in results if result.main), key=lambda result: result.main.mean, default=None)
+    scored = (result for result in comparison.metrics if result.main)
+    best, largest_class = max(scored, key=lambda result: result.main.mean, default=None), comparison.largest_class
     if best is None or best.main.mean > (largest_class or 0.0):
         return None
     constant = "its mean (an R² of 0)" if largest_class is None else f"its largest class ({percent(largest_class)})"
     return (
         f"No metric predicts the target better than {constant}: the best, {best.label}, has a held-out "
-        f"{score_name(best.scale, n_neighbors)} of {shown(best.scale, best.main.mean)}."
+        f"{score_name(best.scale, comparison.n_neighbors)} of {shown(best.scale, best.main.mean)}."
     )
 
 
@@ -87,28 +90,13 @@ def _gaussian_ahead(results: "list[MethodResult]") -> str | None:
     )
 
 
-def verdict_sentence(results: "dict[str, list[MethodResult]]", *, left_out: str = "", **judged: Any) -> str:
-    """Return the same as one string, with the columns that densities and LCA do not use."""
-    sentences = [" ".join(verdict_sentences(results, **judged).values()) or _NOTHING]
-    return " ".join(sentences + ([left_out_sentence(left_out)] if left_out else []))
-
-
-def left_out_sentence(left_out: str) -> str:
-    """Return a sentence that lists the columns that densities and LCA do not use."""
-    return f"Densities and LCA learn from quantities and do not use these columns: {left_out}."
-
-
-def _sentence(
-    kind: str,
-    helped: str | None,
-    plain: "MethodResult",
-    learned: "MethodResult",
-    n_neighbors: int,
-    results: "list[MethodResult]",
-) -> str:
+def _sentence(kind: str, comparison: "Comparison", results: "list[MethodResult]") -> str:
+    helped = comparison.helped[kind]
+    plain: MethodResult = comparison.result(kind, comparison.reference[kind])
+    learned: MethodResult = comparison.result(kind, comparison.best[kind])
     scale = learned.scale
     change = signed(scale, learned.difference)
-    what = f"held-out {score_name(scale, n_neighbors)}"
+    what = f"held-out {score_name(scale, comparison.n_neighbors)}"
     before, after = shown(scale, plain.main.mean), shown(scale, learned.main.mean)
     after += " nats per row" if kind == "density" else ""
     plainest = next((result for result in results if result.name == "euclidean" and result.failure is None), None)

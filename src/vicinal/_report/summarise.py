@@ -14,12 +14,11 @@ from vicinal._compare.learned import linear_map
 from vicinal._compare.methods import Columns, Method, metric_methods
 from vicinal._compare.results import Comparison, MethodResult
 from vicinal._compare.rows import ComparedTargets, read_targets
-from vicinal._compare.words import headline, left_out_sentence, signed, verdict_sentences
+from vicinal._compare.words import headline, left_out_sentences, signed, verdict_sentences
 from vicinal._engine import Engine
 from vicinal._plain import rounded
 from vicinal._report import views
 from vicinal._report.code import reproducing_code
-from vicinal._tables import describe_types
 from vicinal._version import __version__
 from vicinal._words import percent
 
@@ -94,30 +93,16 @@ def summarise(
 
 
 def _verdict(comparison: Comparison) -> dict[str, Any]:
-    results = {"metric": comparison.metrics, "density": comparison.densities}
-    sentences = verdict_sentences(
-        results,
-        helped=comparison.helped,
-        reference=comparison.reference,
-        best=comparison.best,
-        n_neighbors=comparison.n_neighbors,
-        largest_class=comparison.largest_class,
-    )
+    sentences = verdict_sentences(comparison)
     states = [_STATES[comparison.helped[kind]] for kind in sentences]
     return {
         "text": headline(comparison.helped),
         "state": states[0] if len(set(states)) == 1 else "even",
         "details": [
             *({"text": text, "state": _STATES[comparison.helped[kind]]} for kind, text in sentences.items()),
-            *({"text": left_out_sentence(text), "state": "even"} for text in _left_out(comparison)),
+            *({"text": text, "state": "even"} for text in left_out_sentences(comparison)),
         ],
     }
-
-
-def _left_out(comparison: Comparison) -> list[str]:
-    """Return the columns that densities and LCA do not use, as one string in a list; an empty list if they use all."""
-    left_out = [(name, kind) for name, kind in comparison.types.items() if not kind.measured]
-    return [describe_types(left_out)] if left_out else []
 
 
 def data_summary(table: views.Table, notes: list[str]) -> dict[str, Any]:
