@@ -11,6 +11,7 @@ from vicinal._tables import (
     PreparedTable,
     TableEncoder,
     TableError,
+    check_names,
     dependent_columns,
     describe_gaps,
     describe_types,
@@ -22,7 +23,7 @@ from vicinal._tables import (
 from vicinal._words import count, one_line, shown
 from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, USAGE, Failure
-from vicinal.cli.tables import check_columns, split_names
+from vicinal.cli.tables import split_names
 from vicinal.cli.wording import in_command
 
 if TYPE_CHECKING:
@@ -61,8 +62,7 @@ def prepare(
         Whether missing values count only in columns of quantities, because the method uses no others.
     """
     drop = [*split_names(arguments.drop, frame.columns), *also_drop]
-    check_columns(drop, frame.columns, "--drop")
-    check_columns([] if label is None else [label], frame.columns, label_option)
+    check_names([] if label is None else [label], frame.columns, label_option)
     if label is not None and label in drop:
         raise Failure(USAGE, f"{label_option} and --drop both name {label!r}. Leave it out of --drop.")
     try:

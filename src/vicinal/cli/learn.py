@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from vicinal._detect.steps import fit_prepared
 from vicinal._engine import Engine, resident_rows
 from vicinal._notebook import FitFacts
-from vicinal._tables import Note, PreparedTable, is_mapped
+from vicinal._tables import Note, PreparedTable, check_names, is_mapped
 from vicinal._words import count, shown
 from vicinal.cli.columns import measured, note_dependence, prepare
 from vicinal.cli.console import Console
@@ -27,7 +27,7 @@ from vicinal.cli.models import (
 )
 from vicinal.cli.outputs import write_json
 from vicinal.cli.pairs import as_row_numbers, read_pair_table
-from vicinal.cli.tables import Choose, check_columns, chosen_columns, read_table, table_options
+from vicinal.cli.tables import Choose, chosen_columns, read_table, table_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ def _read(arguments: Namespace, console: Console) -> "tuple[pd.DataFrame, Prepar
     method = arguments.method
     table = read_table(arguments.data, table_options(arguments), console, _column_choice(arguments))
     if arguments.id is not None:
-        check_columns([arguments.id], table.columns, "--id")
+        check_names([arguments.id], table.columns, "--id")
     label = arguments.target or arguments.groups
     prepared = prepare(
         table,

@@ -7,6 +7,7 @@ import numpy as np
 
 from vicinal._detect.scored_table import reasons_of_rows
 from vicinal._report import unusual_rows
+from vicinal._tables import check_names
 from vicinal._words import count, one_line
 from vicinal.cli.columns import Picked
 from vicinal.cli.console import Console
@@ -15,7 +16,6 @@ from vicinal.cli.models import Model, open_model
 from vicinal.cli.outputs import write_json, write_text
 from vicinal.cli.reading_code import reading_code
 from vicinal.cli.score import detector_of, rows_as_taken, scores_of_rows
-from vicinal.cli.tables import check_columns
 from vicinal.cli.wording import name_options
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def report(arguments: Namespace, console: Console) -> None:
     model, table, picked = open_model(arguments, console)
     y = None
     if arguments.target is not None:
-        check_columns([arguments.target], table.columns, "--target")
+        check_names([arguments.target], table.columns, "--target")
         y = table[arguments.target].iloc[picked.rows]
         known = y.notna().to_numpy()
         if not known.all():
@@ -104,7 +104,7 @@ def _filled(model: Model, features: "pd.DataFrame", X: np.ndarray) -> tuple[np.n
 
 
 def _named_rows(arguments: Namespace, table: "pd.DataFrame", picked: Picked) -> np.ndarray:
-    check_columns([arguments.id], table.columns, "--id")
+    check_names([arguments.id], table.columns, "--id")
     return table[arguments.id].astype(str).to_numpy()[picked.rows]
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vicinal._row_sources import write_npy_header
+from vicinal._tables import check_names
 from vicinal._words import count, printable
 from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, USAGE, Failure
 from vicinal.cli.outputs import output_file, output_format, to_stdout, without_formulas, write_json
-from vicinal.cli.tables import check_columns, split_names
+from vicinal.cli.tables import split_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +32,7 @@ def check_output(arguments: Namespace) -> None:
 def columns_to_keep(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray) -> "pd.DataFrame":
     """Return the columns of ``--keep``."""
     names = split_names(arguments.keep, table.columns)
-    check_columns(names, table.columns, "--keep")
+    check_names(names, table.columns, "--keep")
     return table[names].iloc[rows].reset_index(drop=True)
 
 

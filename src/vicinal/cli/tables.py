@@ -2,11 +2,12 @@
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vicinal._files import FileError, ReadOptions, TableFile
-from vicinal._words import count, shown, similar_columns
+from vicinal._tables import check_names
+from vicinal._words import count
 from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, Failure
 from vicinal.cli.wording import in_command
@@ -45,7 +46,7 @@ def chosen_columns(options: list[str] | None, also: Collection[str | None] = (),
                 raise Failure(DATA, f"the table has {count(len(columns), 'column')}: {refusal}")
             return None
         wanted = split_names(options, columns)
-        check_columns(wanted, columns, "--columns")
+        check_names(wanted, columns, "--columns")
         return [column for column in columns if column in {*wanted, *also}]
 
     return choose
@@ -57,14 +58,6 @@ def split_names(options: Any, columns: Any) -> list[str]:
     for option in options or ():
         names += [option] if option in columns else [name.strip() for name in option.split(",") if name.strip()]
     return names
-
-
-def check_columns(names: Iterable[str], columns: Collection[str], option: str) -> None:
-    """Raise an error for names that the table does not have, with similar names as a hint."""
-    for name in names:
-        if name not in columns:
-            hint = similar_columns([name], [column for column in columns if column not in names])
-            raise Failure(DATA, f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 
 
 def table_file(source: str, options: TableOptions = _AS_NAMED, *, lists: bool = False) -> TableFile:
