@@ -168,6 +168,15 @@ def test_the_search_finds_the_top_and_fits_nothing_twice():
     assert [place for _, place in folds[1].fitted] == [-4, -3, -5]
 
 
+def test_the_search_starts_a_family_from_the_fits_of_another():
+    folds = [Parabolas({"diagonal": (-4.0, 2.0), "sample": (-3.0, 2.0)})]
+    search(folds, ["diagonal", "sample"])
+    starts = dict(zip(folds[0].fitted, folds[0].starts, strict=True))
+    assert starts["diagonal", -2] is None
+    assert starts["sample", -2] == ("diagonal", -2)  # the nearest place of the other family
+    assert starts["sample", -4] == ("sample", -2)  # the nearest of its own, though the other has been at this place
+
+
 def test_the_search_halves_its_steps_where_a_curve_is_sharp():
     """A step of 10 ends 8 nats below the top, and a parabola through such steps would miss it."""
     folds = [Parabolas({"diagonal": (-4.9, 50.0)}, slope=2.0) for _ in range(3)]

@@ -455,9 +455,10 @@ def accelerated_fixed_point(
         while len(record.objectives) < max_iter:
             plain = confirm or not secants
             direction = displacement if plain else _two_loops(displacement, secants)
-            # The gain that the quadratic model predicts: half of gradient times direction.
-            if not plain and 0.25 * np.vdot(direction, displacement) <= tol:
-                if 0.5 * np.vdot(displacement, displacement) <= tol:  # more than EM gains on a concave objective
+            # The gains that the quadratic model predicts: half of gradient times direction; for EM twice that, which is more than it
+            # gains on a concave objective.
+            if plain or 0.25 * np.vdot(direction, displacement) <= tol:
+                if 0.5 * np.vdot(displacement, displacement) <= tol:
                     raise record.end(Reason.CONVERGED, f"the next step would gain no more than tol={tol:g}")
                 plain, direction = True, displacement
             if not plain:

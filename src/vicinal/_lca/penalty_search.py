@@ -5,7 +5,7 @@ Each family of `penalty.py` is a path of factors :math:`\nu`. Some of the folds 
 :math:`\nu` is that of the single kernel of this shape which scores best; the folds locate the best weight of this target, where it
 is not far behind the penalties that are added. All folds compare the best of each path, and the neighbours of the best of all, at distances of the root of 10. The
 penalty with the largest likelihood of held-out rows is selected. A fit starts from the result of the nearest factor that was
-fitted to the same rows, so that most fits need only a few passes.
+fitted to the same rows, of the same family or of another one, so that most fits need only a few passes.
 
 LCA-Gauss has two penalties, which are chosen jointly. The local penalty is one of those that LCA's own search finds best (one per family that is
 added, and one that draws towards a target, where that is its choice), or zero, or so large that every direction is Gaussian. The Gaussian's
@@ -46,7 +46,7 @@ _FOLDS = 5
 # A search needs no more rows than these: the chosen factor is close to the one that all rows would give.
 _MOST_ROWS = 2000
 # Folds hold out rows until there are so many, which determine the place of the optimum to a step; fewer locate it on each path.
-_HELD_OUT_ROWS, _SCOUTED_ROWS, _SCOUTED_PER_COLUMN = 300, 100, 4  # the tails of scores grow with the number of columns
+_HELD_OUT_ROWS, _SCOUTED_ROWS, _SCOUTED_PER_COLUMN = 300, 70, 2  # the tails of scores grow with the number of columns
 _FIRST_PLACE, _STRIDE = -2, 2  # where scouts begin, and in which steps they go: a factor of 0.1, and 10
 # What is so many nats per row behind on these folds is not followed: a family or a target, and a shrunk covariance if the sample's is so
 # far ahead of its diagonal. Steps of 10 that end so far below the best one are halved.
@@ -71,6 +71,9 @@ class Tried(NamedTuple):
         return float(self.scores.mean())
 
 
+Fits = dict[tuple[str, int], np.ndarray]  # the metrics of fits to one fold, by family and place
+
+
 class PenaltyPath:
     """Penalties along increasing factors, or, towards a target that is given by its factor, along weights; no fit is made twice.
 
@@ -82,17 +85,24 @@ class PenaltyPath:
     family : str
     factor : float, optional
         Of the target.
-    fitted : bool
-        Whether a penalty is fitted (from the metric of the nearest place), or is itself the covariance of a kernel.
+    fits : sequence of dict, optional
+        The metrics that were fitted to each fold, which paths share so that a fit of one may start from a fit of another. None for
+        penalties that are themselves the covariance of a kernel.
     """
 
-    def __init__(self, folds: Sequence[LCAFold], family: str, factor: float | None = None, fitted: bool = True) -> None:
-        self.family, self.factor, self._folds, self._fitted = family, factor, folds, fitted
+    def __init__(
+        self,
+        folds: Sequence[LCAFold],
+        family: str,
+        factor: float | None = None,
+        fits: Sequence[Fits] | None = None,
+    ) -> None:
+        self.family, self.factor, self._folds = family, factor, folds
+        self._fits: Sequence[Fits | None] = [None] * len(folds) if fits is None else fits
         ends = (SMALLEST[family], _LARGEST) if factor is None else _WEIGHTS
         first, last = np.round(2.0 * np.log10(ends)).astype(int)
         self.places = range(first, last + 1)
         self._scores: list[dict[int, float]] = [{} for _ in folds]
-        self._metrics: list[dict[int, np.ndarray]] = [{} for _ in folds]
 
     def form(self, place: float) -> Form:
         """Return the penalty at a place of the path."""
@@ -101,20 +111,23 @@ class PenaltyPath:
 
     def at(self, place: int, n_folds: int | None = None) -> Tried:
         """Return the held-out score at a place, of each fold or of the first few; -inf where there is no fit."""
-        known = list(zip(self._folds, self._scores, self._metrics, strict=True))[:n_folds]
-        for fold, scores, metrics in known:
+        known = list(zip(self._folds, self._scores, self._fits, strict=True))[:n_folds]
+        for fold, scores, fits in known:
             if place in scores:
                 continue
-            # The nearest place, the one with the wider kernel if there are two.
-            nearest = min(metrics, key=lambda other: (abs(other - place), other < place), default=None)
             try:
-                reg, start = fold.penalty(self.form(place)), None if nearest is None else metrics[nearest]
-                metric = fold.fit(reg, start) if self._fitted else fold.kernel(reg.matrix)
-                score = fold.score(metric)
-                metrics[place], scores[place] = metric, score if np.isfinite(score) else -np.inf
+                reg = fold.penalty(self.form(place))
+                score = fold.score(fold.kernel(reg.matrix) if fits is None else self._fitted(fold, fits, place, reg))
+                scores[place] = score if np.isfinite(score) else -np.inf
             except np.linalg.LinAlgError:
                 scores[place] = -np.inf
         return Tried(place, np.array([scores[place] for _, scores, _ in known]))
+
+    def _fitted(self, fold: LCAFold, fits: Fits, place: int, reg: Penalty) -> np.ndarray:
+        """Return the metric of a fit from the nearest place, of this family if it has one; of two, from the wider kernel."""
+        nearest = min(fits, key=lambda at: (at[0] != self.family, abs(at[1] - place), at[1] < place), default=None)
+        fits[self.family, place] = fold.fit(reg, None if nearest is None else fits[nearest])
+        return fits[self.family, place]
 
     def top(self, place: int, n_folds: int) -> Tried:
         """Return the best place on some of the folds that is found from a place by strides, and by a parabola through them.
@@ -176,7 +189,8 @@ def search(folds: Sequence[LCAFold], added: Sequence[str], target: str | None = 
     """
     n_needed = max(_SCOUTED_ROWS, _SCOUTED_PER_COLUMN * folds[0].n_features)
     n_scouts = 1 + int(np.searchsorted(np.cumsum([fold.n_held_out for fold in folds]), n_needed))
-    paths = {family: PenaltyPath(folds, family) for family in added}
+    fits: list[Fits] = [{} for _ in folds]
+    paths = {family: PenaltyPath(folds, family, fits=fits) for family in added}
     scouted: dict[str, Tried] = {}
     for family, path in paths.items():
         means = [best.mean for best in scouted.values()]
@@ -186,7 +200,8 @@ def search(folds: Sequence[LCAFold], added: Sequence[str], target: str | None = 
             scouted[family] = path.top(first, n_scouts)
     leader = max(best.mean for best in scouted.values())
     if target is not None:
-        path = paths["target"] = PenaltyPath(folds, target, _best_width(folds, target))
+        # A target is so different from what is added that its fits do not start there.
+        path = paths["target"] = PenaltyPath(folds, target, _best_width(folds, target), [{} for _ in folds])
         if path.at(0, n_scouts).mean >= leader - _FAR_BEHIND:
             scouted["target"] = path.top(0, n_scouts)
     tried = {key: [paths[key].at(best.place)] for key, best in scouted.items() if best.mean >= leader - _FAR_BEHIND}
@@ -220,7 +235,7 @@ def _choice(path: PenaltyPath, places: list[Tried], candidates: list[tuple[Form,
 
 def _best_width(folds: Sequence[LCAFold], family: str) -> float:
     """Return the factor of the single kernel of this shape that scores best; this takes no fits."""
-    path = PenaltyPath(folds, family, fitted=False)
+    path = PenaltyPath(folds, family)
     below = [path.at(0), *path.onwards(path.at(0), -1, 0.0)]
     best = max(below, key=lambda t: t.mean)
     return path.form(top_of([*below, *path.onwards(best, 1, 0.0)])).factor
@@ -263,7 +278,7 @@ def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str) -> None:
 # -- the fits to folds ---------------------------------------------------------------------------------
 
 # Penalties are compared to hundredths of a nat, and fits start close to where they end.
-_TOL = 5e-3
+_TOL, _GAUSS_TOL = 2e-2, 5e-3
 _MAX_PASSES, _GAUSS_PASSES = 30, 60
 # The approximate number of passes of the fits of one fold, from which the engine chooses a backend.
 _PASSES = 50
@@ -473,7 +488,7 @@ def rough_split(fold: Fold, pair: Penalties, reduce: bool, engine: Engine | str 
     with one_blas_thread_beside_pairs(*rows.shape):
         # The fit starts as in Algorithm 1, because EM hardly ever makes a direction local again that is Gaussian under a larger R.
         start = GaussPoint(all_local(len(root)), GaussRows(problem, root, mean))
-        path = run(start, _TOL, relaxed=False)
+        path = run(start, _GAUSS_TOL, relaxed=False)
         if reduce:
-            path = search_directions(run, path, _TOL, problem.weight.sum(), rounds=1)
+            path = search_directions(run, path, _GAUSS_TOL, problem.weight.sum(), rounds=1)
     return path.parameters
