@@ -391,3 +391,18 @@ def test_rounds_return_to_the_best_point_and_halve_their_steps():
     assert set(scales) == {1.0, 0.5, 0.25, 0.125}
     assert scales.count(0.5) == scales.count(0.125) == 2  # neither gains, and both begin at the best point
     assert not climb_by_rounds(play, 0.0, Recorder(), max_iter=3, tol=1e-3).converged
+
+
+def test_accelerated_fixed_point_makes_no_pass_that_can_gain_nothing():
+    """At 1e-6 from the top of -|x|^2/2, a step gains 5e-13 at most."""
+    for start, passes in ((1e-6, 1), (1.0, 2)):
+        path = accelerated_fixed_point(
+            lambda x: (-0.5 * float(x @ x), -x),
+            lambda x, move: (x + move, move),
+            np.array([start]),
+            Recorder(),
+            max_iter=10,
+            tol=1e-8,
+        )
+        assert path.converged
+        assert path.n_passes == passes

@@ -19,8 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, ParzenWindows, which_engine
 from vicinal._fit_loops import Recorder, _line_search
-from vicinal._kernel_penalty import Penalty
-from vicinal._lca.steps import nearest_structured
+from vicinal._lca.steps import Penalty, nearest_structured
 from vicinal._leave_one_out import leave_one_out
 from vicinal._rows import count_twins
 

@@ -12,8 +12,8 @@ from test_lca_gauss import clusters_and_noise, interrupt_at
 
 from vicinal import Engine, LCAGauss, StochasticEM
 from vicinal._fit_loops import Recorder
-from vicinal._kernel_penalty import Penalty
 from vicinal._lca.gauss_steps import GaussRows, all_local, mixture_of_directions
+from vicinal._lca.steps import Penalty
 from vicinal._lca.stochastic import Splits, Sweep, sweep_path
 from vicinal._leave_one_out import LeaveOneOut, Minibatch, leave_one_out
 from vicinal._mixtures import SharedMixture

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from vicinal import LCA
-from vicinal._kernel_penalty import Penalty
 from vicinal._lca import base, stochastic
 from vicinal._lca import lca as lca_module
+from vicinal._lca.steps import Penalty
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 
 from vicinal import LCA, LCAGauss, LocalLCA, Selection, Shrinkage, StochasticEM, io
-from vicinal._kernel_penalty import Penalty
 from vicinal._lca import penalty_search
 from vicinal._lca.penalty_search import _best_path
-from vicinal._lca.steps import nearest_structured
+from vicinal._lca.steps import Penalty, nearest_structured
 from vicinal._leave_one_out import leave_one_out
 
 IRIS = load_iris().data

@@ -10,8 +10,7 @@ from test_lca import literal_objective
 
 from vicinal import LCA, StochasticEM, io
 from vicinal._fit_loops import Recorder
-from vicinal._kernel_penalty import Penalty
-from vicinal._lca.steps import Structure
+from vicinal._lca.steps import Penalty, Structure
 from vicinal._lca.stochastic import Metrics, Stream, Sweep, blend, sweep_path
 from vicinal._leave_one_out import LeaveOneOut, Minibatch, leave_one_out
 

@@ -13,6 +13,7 @@ from vicinal._leave_one_out import (
     mean_and_covariance,
     problem_in_file,
     some_rows,
+    weight_of_others,
 )
 from vicinal._row_sources import ArrayRows
 from vicinal._rows import TrainingRows
@@ -82,3 +83,8 @@ def test_moments_of_rows_in_a_file_are_those_of_the_array(weight, monkeypatch):
     for mine, theirs in zip(mean_and_covariance(rows._replace(file=file)), mean_and_covariance(rows), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12)
     assert Moments.of(X, weight).mass == pytest.approx(40 if weight is None else WEIGHT.sum())
+
+
+def test_the_weight_of_the_others_keeps_its_digits_if_one_row_has_nearly_all_the_weight():
+    weight = np.array([0.25, 1e20, 1.0])
+    np.testing.assert_allclose(weight_of_others(weight), [1e20, 1.25, 1e20], rtol=1e-15)

@@ -111,12 +111,11 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
             :class:`sklearn.neighbors.NearestNeighbors` instead of computing this matrix.
         """
         check_is_fitted(self, "components_")
-        X = check_rows(self, X, reset=False).astype(np.float64, copy=False)
-        Y = X if Y is None else check_rows(self, Y, reset=False).astype(np.float64, copy=False)
+        rows = self._known_rows(X)
+        others = rows if Y is None else self._known_rows(Y)
         # A common shift changes no distance and keeps the digits of data that lie far from the origin.
-        shift = X[0]
-        images = (X - shift) @ self.components_.T
-        return distances_between(images, images if Y is X else (Y - shift) @ self.components_.T)
+        images = self._images_between(rows, rows[:1])
+        return distances_between(images, images if Y is None else self._images_between(others, rows[:1]))
 
     def pair_distance(self, pairs: ArrayLike, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the distance within each pair.
@@ -134,11 +133,19 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
             Not squared.
         """
         check_is_fitted(self, "components_")
-        difference = self._difference_of_rows(pairs) if X is None else self._difference_of_positions(pairs, X)
-        # The difference is formed before the product: an offset shared by both rows costs no digits.
-        return lengths(difference @ self.components_.T)
+        if X is None:
+            left, right = self._rows_of_pairs(pairs)
+        else:
+            rows = self._known_rows(X)
+            left, right = (rows[positions] for positions in check_pairs(pairs, len(rows), "pairs").T)
+        return lengths(self._images_between(left, right))
 
-    def _difference_of_rows(self, pairs: ArrayLike) -> np.ndarray:
+    def _known_rows(self, X: Any) -> np.ndarray:
+        """Return rows between which distances are computed; raise an error for missing values."""
+        return check_rows(self, X, reset=False).astype(np.float64, copy=False)
+
+    def _rows_of_pairs(self, pairs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first and the second rows of pairs of rows."""
         given = check_array(
             pairs, dtype=np.float64, allow_nd=True, ensure_2d=False, ensure_min_samples=0, input_name="pairs"
         )
@@ -148,12 +155,14 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
                 f"pairs must have shape (p, 2, {n_features}), got {given.shape}. Pass "
                 "np.stack([left, right], axis=1), or pass positions of shape (p, 2) together with X."
             )
-        return given[:, 0] - given[:, 1]
+        return given[:, 0], given[:, 1]
 
-    def _difference_of_positions(self, pairs: ArrayLike, X: ArrayLike) -> np.ndarray:
-        X = check_rows(self, X, reset=False).astype(np.float64, copy=False)
-        left, right = check_pairs(pairs, len(X), "pairs").T
-        return X[left] - X[right]
+    def _images_between(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Return the images of rows relative to those of other rows.
+
+        The differences are formed before the product: an offset that rows share costs no digits.
+        """
+        return (rows - others) @ self.components_.T
 
 
 def warn_of_unknown_images(missing: np.ndarray, names: Any) -> None:

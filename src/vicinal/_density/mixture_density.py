@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
 from vicinal._checks import shown_columns
-from vicinal._density.loo_bandwidth import LOO_PASSES
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import (
     Conditionals,
@@ -33,6 +32,9 @@ from vicinal._rows.dask import answers_collections, float_numbers
 from vicinal._search import held_out_splits
 from vicinal._tensors import on_device
 
+# The approximate number of passes of ParzenWindows' bandwidth, and of detectors over their training rows, from which the engine chooses
+# a backend.
+LOO_PASSES = 10
 _MANY = 20_000  # components
 
 

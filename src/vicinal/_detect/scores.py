@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._density.loo_bandwidth import LOO_PASSES
+from vicinal._density.mixture_density import LOO_PASSES
 from vicinal._engine import is_streamed, prepare
 
 _FEWEST_ROWS = 10  # with fewer rows, groups are not considered

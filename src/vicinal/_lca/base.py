@@ -15,9 +15,9 @@ from vicinal._checks import check_callback, check_integer, check_positive, check
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, fit_engine
 from vicinal._fit_loops import FitPath, Recorder, warn_if_not_converged
-from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import Remedies, collapse_message
 from vicinal._lca.penalty import LEAST_PENALTY, Shrinkage, as_parameter
+from vicinal._lca.steps import Penalty
 from vicinal._lca.stochastic import EXACT_PAIRS, SAMPLE, StochasticEM, Sweepable, rows_per_sweep, stochastic_path
 from vicinal._leave_one_out import LeaveOneOut, counted_rows, leave_one_out, perplexities, problem_in_file
 from vicinal._metric import LinearMetricMixin

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal._fit_loops import FitPath, Reason, Recorder, fixed_point
-from vicinal._kernel_penalty import Penalty
-from vicinal._lca.steps import COLLAPSE, CollapseError, inverse_root
+from vicinal._lca.steps import COLLAPSE, CollapseError, Penalty, inverse_root
 from vicinal._leave_one_out import EMStatistics, IncompleteRows, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 from vicinal._row_sources import ArrayRows, RowsFile, in_file

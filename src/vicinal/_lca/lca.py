@@ -16,7 +16,6 @@ from vicinal._density.mixed import MixedTable
 from vicinal._density.mixture_density import HeldOutRows, rows_out_of_folds
 from vicinal._engine import Engine, fit_engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, FitPath, Recorder, accelerated_fixed_point, fixed_point
-from vicinal._kernel_penalty import Penalty
 from vicinal._lca.base import LocalComponents, collapse_error
 from vicinal._lca.checks import (
     LCA_REMEDIES,
@@ -45,6 +44,7 @@ from vicinal._lca.penalty_search import search_penalty, warn_at_edge
 from vicinal._lca.steps import (
     CollapseError,
     MixedSteps,
+    Penalty,
     Point,
     Steps,
     Structure,

@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_flag
 from vicinal._engine import Engine, fit_engine
 from vicinal._fit_loops import Callback, FitPath, Recorder
-from vicinal._kernel_penalty import Penalty
 from vicinal._lca.base import LocalComponents, collapse_error
 from vicinal._lca.checks import (
     Remedies,
@@ -50,7 +49,7 @@ from vicinal._lca.penalty_search import (
     search_penalty,
     split_folds,
 )
-from vicinal._lca.steps import Structure, inverse_root
+from vicinal._lca.steps import Penalty, Structure, inverse_root
 from vicinal._lca.stochastic import Splits, StochasticEM
 from vicinal._leave_one_out import IncompleteRows, counted_rows, mean_and_covariance, mean_of_rows
 from vicinal._rows import TrainingRows

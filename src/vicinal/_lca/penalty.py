@@ -23,8 +23,7 @@ from vicinal._checks import (
     shown_columns,
     vector_or_matrix,
 )
-from vicinal._kernel_penalty import Penalty
-from vicinal._lca.steps import Structure
+from vicinal._lca.steps import Penalty, Structure
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
 from vicinal._records import Record
 from vicinal._rows import count_twins

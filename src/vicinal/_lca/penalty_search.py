@@ -29,10 +29,9 @@ from vicinal._callers import callers_line
 from vicinal._checks import shown_columns
 from vicinal._engine import Engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import FitPath, Recorder, accelerated_fixed_point
-from vicinal._kernel_penalty import Penalty
 from vicinal._lca.gauss_steps import GaussPoint, GaussRows, all_local, run_em, search_directions
 from vicinal._lca.penalty import FAMILIES, NO_PENALTY, SMALLEST, Form, family_matrix, shrinkage, shrunk_covariance
-from vicinal._lca.steps import CollapseError, Point, Steps, Structure, inverse_root, nearest_structured
+from vicinal._lca.steps import CollapseError, Penalty, Point, Steps, Structure, inverse_root, nearest_structured
 from vicinal._leave_one_out import leave_one_out, log_norm, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 from vicinal._rows import constant_columns

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import block_diag
 
-from vicinal._kernel_penalty import Penalty
 from vicinal._metric import signs_of
 
 # A direction whose variance falls below this share of the data's variance is collapsing, because distances along it have no
@@ -32,6 +31,56 @@ COLLAPSE = 1e-12
 
 class CollapseError(np.linalg.LinAlgError):
     """The kernel's covariance became singular: the likelihood has no maximum."""
+
+
+class Penalty(NamedTuple):
+    r"""A penalty on the kernel's covariance: one that is added (R), or one that draws it towards a target (T, w).
+
+    Per row it is :math:`\tfrac12 \operatorname{tr}(\Sigma^{-1} R)`, and the kernel becomes wider, or
+    :math:`\tfrac w2 [\operatorname{tr}(\Sigma^{-1} T) + \log \det \Sigma]` (an inverse Wishart prior), and the kernel is T as
+    :math:`w \to \infty`.
+    """
+
+    matrix: np.ndarray  # (d, d), R or T
+    weight: float | None = None  # w; None for a penalty that is added
+
+    @property
+    def added(self) -> np.ndarray:
+        """What is added to the local covariance: R, or w T."""
+        return self.matrix if self.weight is None else self.weight * self.matrix
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether there is no penalty."""
+        return not self.matrix.any()
+
+    def updated(self, local: np.ndarray) -> np.ndarray:
+        """Return the M-step's covariance for a local covariance S/n."""
+        return local + self.matrix if self.weight is None else (local + self.added) / (1.0 + self.weight)
+
+    def start(self, covariance: np.ndarray) -> np.ndarray:
+        """Return the covariance that a fit starts from, given that of the data: the M-step's, or the target.
+
+        Where rows have few effective neighbours, the objective has local optima, and the target is closer to a good one.
+        """
+        return covariance + self.matrix if self.weight is None else self.matrix
+
+    def local_part(self, covariance: np.ndarray) -> np.ndarray:
+        """Return the local covariance from which the M-step makes a covariance: the inverse of `updated`."""
+        return covariance - self.matrix if self.weight is None else (1.0 + self.weight) * covariance - self.added
+
+    def cost(self, metric: np.ndarray) -> float:
+        """Return the penalty at a metric A with ``Sigma^-1 = A' A``."""
+        pull = 0.5 * float(np.vdot(metric @ self.added, metric))
+        return pull if self.weight is None else pull - self.weight * float(np.linalg.slogdet(metric)[1])
+
+    def in_frame(self, metric: np.ndarray) -> "Penalty":
+        """Return the penalty in the coordinates ``z = A x``."""
+        return self._replace(matrix=metric @ self.matrix @ metric.T)
+
+    def of_columns(self, columns: np.ndarray) -> "Penalty":
+        """Return the penalty on some of the columns."""
+        return self._replace(matrix=self.matrix[np.ix_(columns, columns)])
 
 
 class Structure(NamedTuple):

@@ -28,7 +28,6 @@ import numpy as np
 from vicinal._checks import check_integer, check_positive
 from vicinal._engine import Engine
 from vicinal._fit_loops import FitPath, Recorder, accelerated_fixed_point, climb_by_rounds
-from vicinal._kernel_penalty import Penalty
 from vicinal._lca.gauss_steps import (
     ROUGH,
     GaussPoint,
@@ -39,7 +38,7 @@ from vicinal._lca.gauss_steps import (
     search_directions,
     split_at_one,
 )
-from vicinal._lca.steps import CollapseError, Point, Steps, Structure, inverse_root, nearest_structured
+from vicinal._lca.steps import CollapseError, Penalty, Point, Steps, Structure, inverse_root, nearest_structured
 from vicinal._leave_one_out import LeaveOneOut, Minibatch, leave_one_out, log_norm, some_rows
 from vicinal._records import Record
 

@@ -15,12 +15,11 @@ from vicinal._callers import callers_line
 from vicinal._checks import check_choice, check_positive
 from vicinal._density.mixture_density import HeldOutRows, rows_out_of_folds
 from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
-from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import Remedies
 from vicinal._lca.lca import LCA
 from vicinal._lca.penalty import Shrinkage, as_parameter, check_reg, has_plenty
 from vicinal._lca.penalty_search import Fold, LCAFold
-from vicinal._lca.steps import Structure, inverse_root
+from vicinal._lca.steps import Penalty, Structure, inverse_root
 from vicinal._local.density import LocalDensity
 from vicinal._local.kernels import CENTERS, LocalKernels, Member, Shared
 from vicinal._local.search import SMALLEST_MULTIPLE, LocalSearch, check_sizes, local_grid, make_splits

@@ -14,8 +14,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import bandwidth_covariance
-from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
-from vicinal._density.mixture_density import HeldOutRows
+from vicinal._density.mixture_density import LOO_PASSES, HeldOutRows
+from vicinal._density.parzen import loo_variance
 from vicinal._engine import (
     Engine,
     Work,

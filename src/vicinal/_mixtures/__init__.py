@@ -7,13 +7,12 @@
       mixed_mixture.py     MixedMixture, C_j = C and columns of levels: Parzen windows and LCA of tables
       frame_mixture.py     FrameMixture, C_j = C + a frame: Manifold Parzen (C = noise I), Local LCA
       conditionals.py      each column of a row given the others
-      components.py        weights of components      features.py    columns by position or name
+      features.py          columns by position or name
 
 A mixture uses arrays and the pair engine, but no estimator.
 """
 
-from vicinal._mixtures.base import Mixture
-from vicinal._mixtures.components import LOG_2PI, check_log_density, log_weight_of_others, normalised_log_weights
+from vicinal._mixtures.base import LOG_2PI, Mixture, check_log_density, log_weight_of_others, normalised_log_weights
 from vicinal._mixtures.conditionals import (
     Conditionals,
     Replacements,

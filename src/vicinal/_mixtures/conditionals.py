@@ -14,8 +14,7 @@ import numpy as np
 from scipy.special import logsumexp, ndtr
 
 from vicinal._engine import as_engine, products_are_accurate, robust_centre
-from vicinal._mixtures.base import Mixture
-from vicinal._mixtures.components import LOG_2PI, check_log_density, log_weight_of_others
+from vicinal._mixtures.base import LOG_2PI, Mixture, check_log_density, log_weight_of_others
 from vicinal._mixtures.frame_mixture import FrameMixture
 from vicinal._mixtures.mixed_mixture import MixedMixture
 from vicinal._mixtures.shared_mixture import SharedMixture

@@ -13,8 +13,7 @@ from scipy.special import logsumexp
 
 from vicinal._categories import COMPARED, NEW, TRAINING, Categories, Category
 from vicinal._engine import Engine, Placement, Work, prepare
-from vicinal._mixtures.base import Mixture
-from vicinal._mixtures.components import LOG_2PI, RandomState, check_log_density, log_weight_of_others
+from vicinal._mixtures.base import LOG_2PI, Mixture, RandomState, check_log_density, log_weight_of_others
 from vicinal._mixtures.features import Feature, feature_positions, known_patterns
 from vicinal._mixtures.shared_mixture import SharedMixture
 
