@@ -194,7 +194,7 @@ FITS = {
     "SoftNeighborsRegressor": lambda: vicinal.SoftNeighborsRegressor(RCA().fit(X, Y)).fit(X, X[:, 0]),
     "SoftNeighborsRegressor:outputs": lambda: vicinal.SoftNeighborsRegressor().fit(X, X, WEIGHT),
     "TableEncoder": lambda: (
-        vicinal.TableEncoder(types={"length": "lattice:0.25"}, one_hot=True)
+        vicinal.TableEncoder(types={"length": "lattice:0.25"}, categories="one_hot")
         .fit(TABLE.assign(name=NAMES, day=pd.date_range("2024-01-30", periods=N, freq="30h"), counted=range(N)))
         .select([0, 1])
     ),

@@ -215,7 +215,7 @@ def test_dates_that_are_years_or_months_have_no_weekday():
 
 def test_the_encoder_treats_new_rows_alike():
     table = messy()
-    encoder = TableEncoder(one_hot=True).fit(table)
+    encoder = TableEncoder(categories="one_hot").fit(table)
     assert encoder.used_columns == ["weight", "items", "gift", "shop", "day"]
     everything = encoder.transform(table)
     shuffled = table[["day", "gift", "note", "shop", "items", "weight"]].iloc[::-1]
@@ -253,7 +253,7 @@ def test_prepare_says_what_it_did():
     said = " ".join(note.text for note in prepared.notes)
     assert "identify or number the rows: identifier: 'order_id', 'note'" in said
     assert "are constant: 'currency'" in said
-    narrow = prepared.measured()
+    narrow = prepared.learnable(levels=False)
     assert list(narrow.X) == ["weight", "items", "day"]
     assert "boolean: 'gift'" in narrow.notes[-1].text
     np.testing.assert_array_equal(narrow.encoder.transform(messy()), narrow.X)
@@ -287,21 +287,19 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_coin_column_neither_stops_lca_nor_gets_its_metric(folder, capsys):
+def test_a_coin_column_is_a_level_and_not_part_of_the_metric(folder, capsys):
     """On wine plus a coin `learn --method lca` failed, and with the advised `reg` the coin had 62 % of the metric."""
     wine = load_wine(as_frame=True).data.assign(coin=np.random.default_rng(0).integers(2, size=178))
     wine.to_csv("wine.csv", index=False)
     assert run("learn", "wine.csv", "--method", "lca", "-o", "m.vicinal") == 0
-    assert "left out, because densities and LCA learn only from quantities: boolean: 'coin'" in capsys.readouterr().err
-    assert "coin" not in model_io.load("m.vicinal").feature_names_in_
+    assert "categories: coin (l = " in capsys.readouterr().err
+    assert model_io.load("m.vicinal")[-1].components_.shape == (13, 13)
     assert run("learn", "wine.csv", "--method", "lca", "--type", "coin=lattice", "-o", "m.vicinal", "-q") == 0
-    assert "coin" in model_io.load("m.vicinal").feature_names_in_
+    assert model_io.load("m.vicinal")[-1].components_.shape == (14, 14)
     result = vicinal.compare(wine, metrics=[], densities=["gaussian", "lca"], n_repeats=1)
-    assert "do not use these columns: boolean: 'coin'." in result.verdict
+    assert "do not use these columns" not in result.verdict
     assert result.result("density", "lca").judged
-    # the same rows and columns as `learn`
-    first = result.estimator("density", "lca")[0]
-    assert first.transformers[0][2] == list(range(13))
+    assert result.estimator("density", "lca")[-1].categorical_features == [13]
 
 
 def test_no_verdict_rests_on_integers():
@@ -340,8 +338,11 @@ def test_fits_that_did_not_converge_are_not_judged():
 
 def test_compare_without_amounts_says_so():
     coins = np.random.default_rng(0).integers(2, size=(40, 2))
-    with pytest.raises(ValueError, match=r"no column holds quantities \(boolean: 'x0', 'x1'\)"):
-        vicinal.compare(coins)
+    counted = np.column_stack([np.arange(40), np.arange(40) + 100])
+    with pytest.raises(ValueError, match=r"no column holds quantities or levels \(counter: 'x0', 'x1'\)"):
+        vicinal.compare(counted)
+    levels = vicinal.compare(coins, densities=["independent", "lca"], n_repeats=1)
+    assert [round(found.main.mean, 1) for found in levels.densities] == [-1.4, -1.4]  # two fair coins: 2 log 2
     result = vicinal.compare(coins, coins[:, 0], n_repeats=1)
     assert [found.name for found in result.metrics if found.name in ("lca", "rca")] == ["rca"]
 
@@ -510,18 +511,18 @@ def test_amounts_and_times_written_as_texts_are_hinted_at(texts, hint):
 
 
 def test_numbers_with_decimal_commas_are_no_categories():
-    """The message recommended 0/1 columns for them, and with one_hot these were created without a note."""
+    """The message recommended 0/1 columns for them, and with 0/1 columns these were created without a note."""
     table = pd.DataFrame({"x": NORMAL, "price": [f"{i % 7},5" for i in range(N)]})
     [note] = prepare(table).notes
     assert "decimal=','" in note.text
     assert "one_hot" not in note.text
-    [note] = prepare(table, one_hot=True).notes
+    [note] = prepare(table, categories="one_hot").notes
     assert note.text.startswith(
         "Converted to 0/1 columns: 'price (7 values)'. Numbers such as '0,5' in 'price' can be read with"
     )
     assert note.odd
     both = prepare(table.assign(shop=list("ab") * 30)).notes[0].text
-    assert "Pass one_hot=True to use categories" in both
+    assert "Pass categories='one_hot' to use categories" in both
     assert "decimal=','" in both
 
 
@@ -529,8 +530,8 @@ def test_a_category_of_thousands_of_values_is_refused_before_the_memory_is_full(
     monkeypatch.setattr("vicinal._tables.encoding._MOST_VALUES", 40)
     table = pd.DataFrame({"x": NORMAL, "zip": 1000 + np.arange(N) // 1})
     with pytest.raises(TableError, match="'zip' has 60 values, and at most 40 can be converted to 0/1 columns"):
-        prepare(table, types={"zip": "category"}, one_hot=True)
-    assert list(prepare(table, types={"zip": "text"}, one_hot=True).X) == ["x"]
+        prepare(table, types={"zip": "category"}, categories="one_hot")
+    assert list(prepare(table, types={"zip": "text"}, categories="one_hot").X) == ["x"]
 
 
 def test_a_lattice_that_is_asked_for_without_a_step_is_completed_by_the_values():
@@ -546,7 +547,7 @@ def test_a_lattice_that_is_asked_for_without_a_step_is_completed_by_the_values()
 def test_two_features_of_one_name_are_refused():
     table = pd.DataFrame({"c": list("abc") * 20, "c=a": NORMAL})
     with pytest.raises(TableError, match="two columns would have the name 'c=a'"):
-        prepare(table, one_hot=True)
+        prepare(table, categories="one_hot")
 
 
 def test_truth_values_with_a_gap_are_learned_from_by_the_command(tmp_path, capsys):
@@ -556,7 +557,7 @@ def test_truth_values_with_a_gap_are_learned_from_by_the_command(tmp_path, capsy
         main(["learn", str(tmp_path / "t.csv"), "--method", "parzen", "--missing", "drop", "-o", str(tmp_path / "m")])
         == 0
     )
-    assert "boolean: 'ok'" in capsys.readouterr().err
+    assert "categories: ok (l = " in capsys.readouterr().err
 
 
 def test_a_broken_constant_is_an_outlier_for_the_command_too(tmp_path, capsys):

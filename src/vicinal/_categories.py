@@ -29,6 +29,19 @@ MOST_SMOOTHING = 1.0 - 1e-9
 _SHOWN = 5
 
 
+class CodedRows(NamedTuple):
+    """Rows of numbers whose columns of levels are codes already, as `TableEncoder` makes them.
+
+    values : (n, D), NaN where a value is missing
+    names : of the columns
+    texts : for each column of levels, by its place, the text of each code; empty if numbers are to be shown
+    """
+
+    values: np.ndarray
+    names: np.ndarray
+    texts: dict[int, list[str]]
+
+
 class Shares(NamedTuple):
     """The shares of the levels of a column, shape (K + 1,): the last cell is for levels that the training rows lack.
 
@@ -50,8 +63,9 @@ class Category(NamedTuple):
     levels : (K,), the levels of the training rows, in order
     counts, rows : (K,), the weight and the number of the training rows at each level
     group : (K,), the coordinate of each level; rare levels share the last one
-    kind : "category", "text", "bool" or "number"
+    kind : "category", "text", "bool", "number" or "code", for rows of codes
     categories : the categories of the column's dtype, for the kind "category"
+    texts : (K,), how the levels are written
     """
 
     position: int
@@ -62,6 +76,7 @@ class Category(NamedTuple):
     group: np.ndarray
     kind: str
     categories: np.ndarray
+    texts: np.ndarray
 
     @property
     def n_groups(self) -> int:
@@ -72,7 +87,7 @@ class Category(NamedTuple):
     def labels(self) -> list[str]:
         """The level of each coordinate; "rare levels" for those that share one."""
         sizes = np.bincount(self.group)
-        first = {int(g): str(level) for g, level in zip(self.group[::-1], self.levels[::-1], strict=True)}
+        first = {int(g): str(text) for g, text in zip(self.group[::-1], self.texts[::-1], strict=True)}
         return [first[g] if sizes[g] == 1 else "rare levels" for g in range(self.n_groups)]
 
     def shares(self, of: str) -> Shares:
@@ -101,7 +116,7 @@ class Category(NamedTuple):
     def decode(self, codes: np.ndarray) -> Any:
         """Return the levels of codes, with the dtype of the column; missing where no level of the training rows is meant."""
         known = codes < len(self.levels)
-        values, levels = np.full(len(codes), None, dtype=object), self.levels.tolist()
+        values, levels = np.full(len(codes), None, dtype=object), self._written.tolist()
         values[known] = [levels[k] for k in codes[known].astype(int)]
         if self.kind == "category":
             import pandas as pd
@@ -111,13 +126,16 @@ class Category(NamedTuple):
             return values.astype(bool if self.kind == "bool" else np.float64)
         return values
 
+    @property
+    def _written(self) -> np.ndarray:
+        """The levels as a user passes them: texts if the rows of the fit were codes."""
+        return self.texts if self.kind == "code" else self.levels
+
     def code(self, level: Any) -> float:
         """Return the code of one level, which may be one that the training rows lack."""
-        return float(self.encode([level])[0])
-
-    def text(self, code: float) -> str:
-        """Return the level of a code, for sentences."""
-        return "unseen" if code >= len(self.levels) else str(self.levels[int(code)])
+        if self.kind != "code":
+            return float(self.encode([level])[0])
+        return float(np.append(np.flatnonzero(self.texts == str(level)), len(self.levels))[0])
 
 
 class Categories(NamedTuple):
@@ -157,7 +175,7 @@ class Categories(NamedTuple):
         """Return the codes of new rows; raise an error if they have other columns."""
         if is_frame(X):
             check_names(_Named(self.names, estimator), list(X.columns), reset=False)
-        X = X if hasattr(X, "shape") else np.array(X, dtype=object)
+        X = X.values if isinstance(X, CodedRows) else X if hasattr(X, "shape") else np.array(X, dtype=object)
         if len(X.shape) != 2 or X.shape[1] != self.n_features:
             raise ValueError(f"X must have {self.n_features} columns, got shape {tuple(X.shape)}.")
         codes = np.empty((X.shape[0], self.n_features))
@@ -351,7 +369,7 @@ def plain_values(values: Any, kind: str) -> tuple[np.ndarray, np.ndarray]:
     for i, value in enumerate(listed):
         missing[i] = value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
         plain[i] = None if missing[i] else value
-    if kind == "number":
+    if kind in ("number", "code"):
         plain[~missing] = [float(value) for value in plain[~missing]]
     return plain, missing
 
@@ -360,12 +378,14 @@ def learn_categories(
     X: Any, positions: Sequence[int] | np.ndarray, weight: np.ndarray | None, max_categories: int | None
 ) -> Categories:
     """Return the columns of levels of training rows: their levels, counts and coordinates."""
-    names = np.asarray(X.columns, dtype=object) if is_frame(X) else None
+    texts = X.texts if isinstance(X, CodedRows) else {}
+    names = X.names if isinstance(X, CodedRows) else np.asarray(X.columns, dtype=object) if is_frame(X) else None
+    X = X.values if isinstance(X, CodedRows) else X
     counted = np.ones(X.shape[0]) if weight is None else weight
     columns = []
     for k in np.asarray(positions, dtype=int).tolist():
         name = str(k if names is None else names[k])
-        columns.append(_learn_column(column_of(X, k), k, name, counted, max_categories))
+        columns.append(_learn_column(column_of(X, k), k, name, counted, max_categories, texts.get(k)))
     return Categories(tuple(columns), X.shape[1], names)
 
 
@@ -378,10 +398,13 @@ def as_categories(X: Any, categories: Categories) -> Any:
     return pd.DataFrame(dict(zip(X.columns, columns, strict=True)), index=X.index)
 
 
-def _learn_column(values: Any, k: int, name: str, weight: np.ndarray, most: int | None) -> Category:
+def _learn_column(
+    values: Any, k: int, name: str, weight: np.ndarray, most: int | None, texts: list[str] | None
+) -> Category:
     kind = (
         kind_of(values) if hasattr(values, "iloc") else "number" if np.asarray(values).dtype.kind in "biuf" else "text"
     )
+    kind = kind if texts is None else "code"
     plain, missing = plain_values(values, kind)
     known = np.flatnonzero(~missing & (weight > 0))
     if not len(known):
@@ -408,7 +431,9 @@ def _learn_column(values: Any, k: int, name: str, weight: np.ndarray, most: int 
         kept = np.sort(np.argsort(-counts, kind="stable")[: most - 1])
         group = np.full(len(levels), most - 1, dtype=np.int64)
         group[kept] = np.arange(most - 1)
-    return Category(k, name, _as_array(levels), counts, rows.astype(np.float64), group, kind, _as_array(categories))
+    written = np.array([texts[int(level)] if texts else str(level) for level in levels], dtype=object)
+    levels, categories = _as_array(levels), _as_array(categories)
+    return Category(k, name, levels, counts, rows.astype(np.float64), group, kind, categories, written)
 
 
 def _as_array(levels: np.ndarray) -> np.ndarray:

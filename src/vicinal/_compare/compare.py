@@ -58,9 +58,9 @@ def compare(
         note, unless these occur about equally often (codes of classes); anything else is treated as classes.
     types : dict, optional
         Overrides of the detected kinds of columns, by name (or position), in the notation of
-        :func:`vicinal.tables.column_types`. Densities, LCA and LCA-Gauss are learned from quantities: continuous columns
-        and lattices. Columns of two values, identifiers and columns that number the rows are left out of them;
-        ``types={"coin": "lattice"}`` includes one.
+        :func:`vicinal.tables.column_types`. Densities are learned from quantities (continuous columns and lattices) and categories
+        (columns of two values included), and LCA and LCA-Gauss as metrics from quantities. Identifiers and columns that number the
+        rows are left out; ``types={"code": "lattice"}`` includes one.
     missing : {"refuse", "impute", "marginalise"}, optional
         The default is "marginalise" if values are missing (NaN). With "impute", missing values (NaN) of training rows and of held-out rows are filled in by a
         :class:`DensityImputer` that is fitted to the training rows of the fold. Densities are evaluated only on complete
@@ -110,7 +110,9 @@ def compare(
     Metrics: euclidean, z-scored, pca-whitened, lda (plain); rca, lca, lca-gauss, nca (learned). If LCA does not use all columns, the
     plain metrics are also evaluated on the columns that it uses (such as "z-scored-quantities"), so that leaving out columns never
     counts as a gain from learning. Densities: gaussian,
-    parzen-scott, parzen-loo, independent (plain; the last one is a product of densities of single columns); lca, lca-gauss, manifold-parzen (learned). Log-likelihoods are in the units of the
+    parzen-scott, parzen-loo, independent (plain; the last one is a product of densities of single columns); lca, lca-gauss, manifold-parzen
+    (learned). All of them are densities of the same columns: LCA and Parzen windows learn how categories belong to the numbers and to each other,
+    the others, and "lca-beside", take them as independent. Log-likelihoods are in the units of the
     data, although the columns are standardised first. Rounded columns get noise of one step while a density is learned
     and scored (:class:`Dequantizer`, 8 draws per held-out row); neighbours are searched among rows without noise.
 
@@ -136,7 +138,7 @@ def compare(
     if isinstance(y, str) and is_frame(rows):
         rows, y = rows.drop(columns=y), rows[y].to_numpy()
     if is_frame(rows) and without_numbers(rows):
-        prepared = prepare(rows, types=types, missing=missing or "marginalise")
+        prepared = prepare(rows, types=types, categories="codes", missing=missing or "marginalise")
         rows, arguments["types"] = prepared.X, prepared.feature_types
     unplanned = ("X", "y", "progress", "first_results", "keep")
     options = SimpleNamespace(**{name: value for name, value in arguments.items() if name not in unplanned})

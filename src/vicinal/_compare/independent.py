@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.stats import kurtosis, norm, skew
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 
 from vicinal._engine import Engine
@@ -39,6 +39,58 @@ class _Windows(NamedTuple):
 
     def scores(self, values: np.ndarray) -> np.ndarray:
         return self.density.score_samples(self.images(values)[:, None]) + self.log_slopes(values)
+
+
+class BesideLevels(BaseEstimator):
+    """A density of numbers, times the shares of the levels of other columns: that of categories that are independent of everything.
+
+    Parameters
+    ----------
+    density : estimator
+        The density of the other columns.
+    levels : list of int
+        The positions of the columns of levels.
+
+    Attributes
+    ----------
+    density_ : estimator
+        The fitted density; None without other columns.
+    shares_ : list of dict
+        The probability of each level of a column. One cell, the rest, is for all levels that the training rows lack.
+    """
+
+    def __init__(self, density: Any, levels: list[int]) -> None:
+        self.density = density
+        self.levels = levels
+
+    def fit(self, X: np.ndarray, y: Any = None) -> Self:
+        """Fit the density to the numbers, and count the levels."""
+        X = np.asarray(X, dtype=np.float64)
+        self.n_features_in_ = X.shape[1]
+        numbers = np.delete(X, self.levels, axis=1)
+        self.density_ = clone(self.density).fit(numbers) if numbers.shape[1] else None
+        self.shares_ = []
+        for column in X[:, self.levels].T:
+            levels, counts = np.unique(column[~np.isnan(column)], return_counts=True)
+            self.shares_.append(dict(zip(levels.tolist(), counts / (counts.sum() + 1.0), strict=True)))
+        return self
+
+    def score_samples(self, X: np.ndarray) -> np.ndarray:
+        """Return the log-density of each row, by its known values."""
+        X = np.asarray(X, dtype=np.float64)
+        scores = np.zeros(len(X))
+        if self.density_ is not None:
+            scores = scores + self.density_.score_samples(np.delete(X, self.levels, axis=1))
+        for column, shares in zip(X[:, self.levels].T, self.shares_, strict=True):
+            rest = 1.0 - sum(shares.values())
+            known = ~np.isnan(column)
+            scores[known] += np.log([shares.get(level, rest) for level in column[known].tolist()])
+        return scores
+
+    @property
+    def marginal(self) -> Any:
+        """The marginals of the density of the numbers, by which rows with missing values are scored."""
+        return self.density.marginal
 
 
 class IndependentColumns(BaseEstimator):

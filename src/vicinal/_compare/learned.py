@@ -36,6 +36,7 @@ def linear_map(metric: Any, X: np.ndarray | None = None) -> np.ndarray | None:
     The standard deviations are those of the training rows, if the metric begins with a StandardScaler, and otherwise of the rows X;
     None if neither is known.
     """
+    estimator = learned_step(metric)
     scaler = next((step for step in flat_steps(metric) if isinstance(step, StandardScaler)), None)
     if scaler is not None and scaler.scale_ is not None and scaler.n_features_in_ == metric.n_features_in_:
         mean, spread = np.zeros(len(scaler.scale_)) if scaler.mean_ is None else scaler.mean_, scaler.scale_
@@ -43,6 +44,12 @@ def linear_map(metric: Any, X: np.ndarray | None = None) -> np.ndarray | None:
         mean, spread = X.mean(axis=0), X.std(axis=0)
     else:
         return None
+    if getattr(estimator, "_has_levels", False) and hasattr(
+        estimator, "components_"
+    ):  # the map of the numbers; levels have coordinates of their own
+        matrix = np.zeros((len(estimator.components_), len(mean)))
+        matrix[:, estimator._categories.numbers] = estimator.components_
+        return matrix if scaler is not None else matrix * spread
     try:
         origin, away = images_of(metric, np.vstack([mean, mean - 2.0 * spread]))
         # A step along each column, some columns at a time: together they are as many numbers as the square of the columns.

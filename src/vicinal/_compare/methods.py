@@ -8,6 +8,7 @@ do not learn a metric; the learned ones are compared with the best plain method.
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
@@ -15,7 +16,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from vicinal._compare.independent import IndependentColumns
+from vicinal._compare.independent import BesideLevels, IndependentColumns
+from vicinal._detect.steps import takes_levels
 from vicinal._engine import Engine
 from vicinal._tables import ColumnType, Dequantizer
 
@@ -53,45 +55,60 @@ class Method(NamedTuple):
     repeats: str = ""
     beside: tuple[str, ...] = ()
 
+    def after(self, steps: Sequence[Any]) -> Self:
+        """Return the method after some first steps."""
+        return self._replace(estimator=make_pipeline(*steps, self.estimator)) if steps else self
+
 
 class Columns(NamedTuple):
-    """The columns of the table that densities and LCA use.
+    """The columns of the table that densities and metrics use.
 
-    n_features : the number of columns of the table
+    n_columns : the number of columns of the table
     measured : positions of the columns that hold quantities
     steps : the rounding step of each of those, 0 for none
     log : positions among those of columns that hold logarithms
+    levels : positions of the columns that hold levels, which densities use beside the quantities
+    codes : those of them that are codes of categories, whose distances mean nothing to metrics
     """
 
-    n_features: int
+    n_columns: int
     measured: tuple[int, ...]
     steps: tuple[float, ...]
     log: tuple[int, ...] = ()
+    levels: tuple[int, ...] = ()
+    codes: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, types: Sequence[ColumnType]) -> Self:
         """Return the columns of these types."""
         measured = tuple(j for j, kind in enumerate(types) if kind.measured)
         log = tuple(place for place, j in enumerate(measured) if types[j].log)
-        return cls(len(types), measured, tuple(types[j].step or 0.0 for j in measured), log)
+        levels = tuple(j for j, kind in enumerate(types) if kind.has_levels)
+        codes = tuple(j for j in levels if types[j].kind == "category")
+        return cls(len(types), measured, tuple(types[j].step or 0.0 for j in measured), log, levels, codes)
 
     @property
-    def left_out(self) -> tuple[int, ...]:
-        """The positions of the other columns."""
-        return tuple(j for j in range(self.n_features) if j not in self.measured)
+    def of_metrics(self) -> tuple[int, ...]:
+        """The positions of the columns that metrics use: all but codes."""
+        return tuple(j for j in range(self.n_columns) if j not in self.codes)
 
-    def first_steps(self, seed: int, *, training_only: bool) -> list[Any]:
-        """Return the first steps of a density or, with `training_only`, of a metric that is learned as one."""
+    def first_steps(self, seed: int, *, training_only: bool, levels: bool = False) -> list[Any]:
+        """Return the first steps of a density or, with `training_only`, of a metric that is learned as one.
+
+        With `levels`, the columns of levels follow those of quantities.
+        """
+        used = (*self.measured, *self.levels) if levels else self.measured
         if not any(self.steps):
-            return self.choice()
-        return [
-            *self.choice(),
-            Dequantizer(list(self.steps), log=self.log, training_only=training_only, random_state=seed),
-        ]
+            return self.choice(used)
+        steps = [*self.steps, *([0.0] * (len(used) - len(self.measured)))]
+        noise = Dequantizer(steps, log=self.log, training_only=training_only, random_state=seed)
+        return [*self.choice(used), noise]
 
-    def choice(self) -> list[Any]:
-        """Return the step that chooses the quantities; an empty list if all columns are quantities."""
-        return [ColumnTransformer([("measured", "passthrough", list(self.measured))])] if self.left_out else []
+    def choice(self, used: tuple[int, ...]) -> list[Any]:
+        """Return the step that chooses columns; an empty list if they are all."""
+        if used == tuple(range(self.n_columns)):
+            return []
+        return [ColumnTransformer([("used", "passthrough", list(used))])]
 
 
 def metric_dimensions(n_features: int, n_rows: int) -> int:
@@ -111,7 +128,8 @@ def metric_methods(
     from vicinal import NCA, RCA, Objective
     from vicinal.companions import BinnedTargetMetric
 
-    n_features, n_dimensions = columns.n_features, metric_dimensions(columns.n_features, n_rows)
+    n_features = len(columns.of_metrics)
+    n_dimensions, choice = metric_dimensions(n_features, n_rows), columns.choice(columns.of_metrics)
     lca, lca_gauss = _lca_pair(seed, engine)
     narrow = prepared_columns(n_features, n_dimensions, seed)
     n_measured = len(columns.measured)
@@ -126,12 +144,12 @@ def metric_methods(
     nca = NCA(objective=objective, max_iter=300, tol=1e-4, engine=engine, random_state=seed)
     rca = BinnedTargetMetric(RCA()) if numbers else RCA()
     methods = [
-        *_plain_metrics(n_features, n_rows, seed, numbers),
+        *(method.after(choice) for method in _plain_metrics(n_features, n_rows, seed, numbers)),
         *_on_quantities(columns, n_rows, seed, numbers),
-        Method("rca", "RCA", True, False, make_pipeline(StandardScaler(), rca)),
+        Method("rca", "RCA", True, False, make_pipeline(*choice, StandardScaler(), rca)),
         Method("lca", "LCA", True, True, make_pipeline(*local, lca), shared=True),
         Method("lca-gauss", "LCA-Gauss", True, True, make_pipeline(*local, lca_gauss), shared=True),
-        Method("nca", "NCA", True, True, make_pipeline(*narrow, nca)),
+        Method("nca", "NCA", True, True, make_pipeline(*choice, *narrow, nca)),
     ]
     return {method.name: method for method in methods if n_measured or method.name not in AMOUNTS_ONLY}
 
@@ -159,13 +177,13 @@ def _on_quantities(columns: Columns, n_rows: int, seed: int, numbers: bool) -> l
 
     A gain from leaving out columns is not a gain from learning: a plain metric without them would have it as well.
     """
-    if not (columns.measured and columns.left_out):
+    if not columns.measured or columns.measured == columns.of_metrics:
         return []
     return [
         method._replace(
             name=f"{method.name}-quantities",
             label=f"{method.label}, quantities only",
-            estimator=make_pipeline(*columns.choice(), method.estimator),
+            estimator=make_pipeline(*columns.choice(columns.measured), method.estimator),
             repeats=method.repeats or method.name,
             beside=AMOUNTS_ONLY,
         )
@@ -174,7 +192,7 @@ def _on_quantities(columns: Columns, n_rows: int, seed: int, numbers: bool) -> l
 
 
 def density_methods(columns: Columns, n_dimensions: int, seed: int, engine: Engine | str | None) -> dict[str, Method]:
-    """Return all densities by name, the plain ones first.
+    """Return all densities by name, the plain ones first; all are densities of the same columns.
 
     columns : Columns
     n_dimensions : the number of principal components of the standardised columns that they use; no projection if it is
@@ -183,22 +201,30 @@ def density_methods(columns: Columns, n_dimensions: int, seed: int, engine: Engi
     from vicinal import LCAGauss, ManifoldParzen, ParzenWindows
 
     lca, lca_gauss = _lca_pair(seed, engine)
-    first = density_columns(columns, n_dimensions, seed)
+    levels = list(range(n_dimensions, n_dimensions + len(columns.levels)))  # the last columns
     # With such a penalty on standardised columns no direction is local: one Gaussian, its covariance shrunk (Ledoit and Wolf)
     # if that helps held-out rows.
     gaussian = LCAGauss(reg=_ALL_GAUSSIAN, tol=1e-5, engine=engine)
     scott, loo = ParzenWindows("scott", engine=engine), ParzenWindows("loo", engine=engine)
-    manifold = ManifoldParzen(engine=engine)
+    manifold, independent = ManifoldParzen(engine=engine), IndependentColumns(engine)
+    with_levels = {"categorical_features": levels} if levels else {}
     methods = [
-        Method("gaussian", "Gaussian", False, False, make_pipeline(*first, gaussian)),
-        Method("parzen-scott", "Parzen (Scott)", False, True, make_pipeline(*first, scott)),
-        Method("parzen-loo", "Parzen (leave-one-out)", False, True, make_pipeline(*first, loo)),
-        Method("independent", "Independent columns", False, True, make_pipeline(*first, IndependentColumns(engine))),
-        Method("lca", "LCA", True, True, make_pipeline(*first, lca), shared=True),
-        Method("lca-gauss", "LCA-Gauss", True, True, make_pipeline(*first, lca_gauss), shared=True),
-        Method("manifold-parzen", "Manifold Parzen", True, True, make_pipeline(*first, manifold)),
+        Method("gaussian", "Gaussian", False, False, _beside(levels, gaussian)),
+        Method("parzen-scott", "Parzen (Scott)", False, True, scott.set_params(**with_levels)),
+        Method("parzen-loo", "Parzen (leave-one-out)", False, True, loo.set_params(**with_levels)),
+        Method("independent", "Independent columns", False, True, _beside(levels, independent)),
+        Method("lca", "LCA", True, True, clone(lca).set_params(**with_levels), shared=True),
+        Method("lca-beside", "LCA beside independent categories", True, True, _beside(levels, lca)),
+        Method("lca-gauss", "LCA-Gauss", True, True, _beside(levels, lca_gauss), shared=True),
+        Method("manifold-parzen", "Manifold Parzen", True, True, _beside(levels, manifold)),
     ]
-    return {method.name: method for method in methods}
+    first = density_columns(columns, n_dimensions, seed)
+    return {method.name: method.after(first) for method in methods if levels or method.name != "lca-beside"}
+
+
+def _beside(levels: list[int], density: Any) -> Any:
+    """Return a density of numbers, beside independent columns of levels if there are any."""
+    return BesideLevels(density, levels) if levels else density
 
 
 def own_metric(name: str, estimator: Any) -> Method:
@@ -207,16 +233,23 @@ def own_metric(name: str, estimator: Any) -> Method:
 
 
 def own_density(name: str, estimator: Any, columns: Columns, n_dimensions: int, seed: int) -> Method:
-    """Return a line for a density of the caller, which takes the same columns as the other densities."""
-    return Method(name, name, True, False, make_pipeline(*density_columns(columns, n_dimensions, seed), estimator))
+    """Return a line for a density of the caller, which takes the same columns as the other densities; levels are the last ones."""
+    levels = list(range(n_dimensions, n_dimensions + len(columns.levels)))
+    if levels and takes_levels(estimator):
+        estimator = clone(estimator).set_params(categorical_features=levels)
+    else:
+        estimator = _beside(levels, estimator)
+    return Method(name, name, True, False, estimator).after(density_columns(columns, n_dimensions, seed))
 
 
 def density_columns(columns: Columns, n_dimensions: int, seed: int) -> tuple[Any, ...]:
-    """Return the first steps of the pipeline of a density: the quantities, with noise on rounded ones, standardised."""
-    return (
-        *columns.first_steps(seed, training_only=False),
-        *prepared_columns(len(columns.measured), n_dimensions, seed),
-    )
+    """Return the first steps of the pipeline of a density: the quantities, with noise on rounded ones, standardised; and the levels."""
+    first = columns.first_steps(seed, training_only=False, levels=True)
+    scaled = prepared_columns(len(columns.measured), n_dimensions, seed)
+    if not columns.levels:
+        return (*first, *scaled)
+    numbers = [("numbers", make_pipeline(*scaled), list(range(len(columns.measured))))] if columns.measured else []
+    return (*first, *([ColumnTransformer(numbers, remainder="passthrough")] if numbers else []))
 
 
 def prepared_columns(n_features: int, n_dimensions: int, seed: int) -> tuple[Any, ...]:
@@ -226,7 +259,7 @@ def prepared_columns(n_features: int, n_dimensions: int, seed: int) -> tuple[Any
     return StandardScaler(), PCA(n_dimensions, random_state=seed)
 
 
-_ONE = Columns(1, (0,), (0.0,))
+_ONE = Columns(2, (0,), (0.0,), levels=(1,), codes=(1,))
 
 
 def metric_names() -> tuple[str, ...]:

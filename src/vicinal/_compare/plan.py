@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from vicinal._categories import CodedRows
 from vicinal._checks import check_choice, check_flag, check_integer, check_random_state
 from vicinal._compare.folds import Rows, usable_dimensions
 from vicinal._compare.methods import (
@@ -26,6 +27,7 @@ from vicinal._detect.imputer import DensityImputer
 from vicinal._engine import Engine, as_engine
 from vicinal._rows import check_array, check_magnitude
 from vicinal._tables import array_types, describe_types
+from vicinal._words import shown
 
 MISSING = ("refuse", "impute", "marginalise")
 # Settings that are not listed, because they say nothing.
@@ -131,15 +133,15 @@ class Plan:
         X_train, X_test = self.X[train], self.X[test]
         known_train, known_test, judged = X_train, X_test, ~np.isnan(X_test).any(axis=1)
         if np.isnan(X_train).any() or not judged.all():
-            imputer = DensityImputer()
-            filled = np.array(X_train)
-            filled[fit] = imputer.fit_transform(X_train[fit])
+            imputer, filled, known = DensityImputer(), np.array(X_train), X_train[fit]
+            levels: dict[int, list[str]] = {k: [] for k in self.columns.levels}
+            filled[fit] = imputer.fit_transform(CodedRows(known, np.array(self.names), levels) if levels else known)
             rest = np.setdiff1d(np.arange(len(train)), fit)
             if len(rest):
                 filled[rest] = imputer.transform(X_train[rest])
             X_train, X_test = filled, imputer.transform(X_test)
         if self.options.missing == "marginalise":
-            judged = ~np.isnan(known_test[:, self.columns.measured]).all(axis=1)
+            judged = ~np.isnan(known_test[:, [*self.columns.measured, *self.columns.levels]]).all(axis=1)
         else:
             known_train, known_test = X_train, X_test
         y_train, y_test = (None, None) if self.targets is None else (self.targets.y[train], self.targets.y[test])
@@ -202,8 +204,9 @@ def _choose_methods(plan: Plan, engine: Engine | None) -> int:
     if plan.targets is not None:
         known = metric_methods(columns, plan.n_fitted, options.random_state, engine, plan.targets.task)
         plan.metrics = _choose(options.metrics, known, "metrics", own_metric)
-    if columns.measured and (options.densities is None or len(options.densities)):
-        if options.missing != "marginalise":  # rows with gaps have no principal components
+    learnable = columns.measured or columns.levels
+    if learnable and (options.densities is None or len(options.densities)):
+        if columns.measured and options.missing != "marginalise":  # rows with gaps have no principal components
             # The smallest number over the folds: log-likelihoods in different dimensions have no common mean.
             n_dimensions = min(
                 usable_dimensions(rows.X_train[rows.fit][:, columns.measured])
@@ -215,8 +218,8 @@ def _choose_methods(plan: Plan, engine: Engine | None) -> int:
     if not plan.metrics and not plan.densities:
         why = (
             "no density was requested"
-            if columns.measured
-            else f"no column holds quantities ({describe_types(zip(plan.names, plan.kinds, strict=True))})"
+            if learnable
+            else f"no column holds quantities or levels ({describe_types(zip(plan.names, plan.kinds, strict=True))})"
         )
         raise ValueError(f"there is nothing to compare, because metrics need y, and {why}.")
     return n_dimensions
@@ -252,7 +255,7 @@ def _wanted(wanted: Any, chosen: list[Method]) -> list[str] | dict[str, Any]:
 def _note_what_is_done(plan: Plan, n_dimensions: int) -> None:
     """Add notes about missing values, rounded columns and limits of the cost."""
     notes, n_train, n_fitted = plan.notes, plan.n_train, plan.n_fitted
-    n_features, n_measured = len(plan.names), len(plan.columns.measured)
+    n_features, n_measured = len(plan.columns.of_metrics), len(plan.columns.measured)
     incomplete = int(np.isnan(plan.X).any(axis=1).sum())
     if incomplete:
         judged = {
@@ -280,6 +283,12 @@ def _note_what_is_done(plan: Plan, n_dimensions: int) -> None:
         notes.append(
             f"LCA, LCA-Gauss, NCA and PCA-whitening used the {n_leading} leading principal components of the {n_features:,} "
             "standardised columns, computed on the training rows."
+        )
+    levels = [plan.names[j] for j in plan.columns.levels]
+    if plan.densities and levels:
+        notes.append(
+            f"All densities are of the same columns: the quantities, and the categories {shown(levels)}. LCA and Parzen windows learn how these "
+            "belong together; the others take the categories as independent."
         )
     if plan.densities and n_dimensions < n_measured:
         notes.append(

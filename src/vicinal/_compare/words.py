@@ -60,8 +60,14 @@ def verdict_sentences(comparison: "Comparison") -> dict[str, str]:
 
 def left_out_sentences(comparison: "Comparison") -> list[str]:
     """Return a sentence that lists the columns that densities and LCA do not use; none if they use all."""
-    left_out = describe_types((name, kind) for name, kind in comparison.types.items() if not kind.measured)
-    return [f"Densities and LCA learn from quantities and do not use these columns: {left_out}."] if left_out else []
+    # 0/1 columns of categories are for metrics; densities use the categories themselves.
+    left_out = describe_types(
+        (name, kind)
+        for name, kind in comparison.types.items()
+        if not (kind.measured or kind.has_levels or kind.kind == "indicator")
+    )
+    text = f"Densities learn from quantities and categories and do not use these columns: {left_out}."
+    return [text] if left_out else []
 
 
 def _below_the_base_rate(comparison: "Comparison") -> str | None:

@@ -7,7 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vicinal._categories import Categories, category_positions, check_parameters, column_of, is_table, learn_categories
+from vicinal._categories import (
+    Categories,
+    CodedRows,
+    category_positions,
+    check_parameters,
+    column_of,
+    is_table,
+    learn_categories,
+)
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._mixtures import MixedMixture
 from vicinal._rows import ValidRows, check_rows, check_weights, is_frame
@@ -67,15 +75,21 @@ class MixedColumnsMixin(MixtureDensityMixin):
     def _open_table(self, X: Any, sample_weight: Any) -> MixedTable | None:
         """Return the rows of a fit if some columns are levels; None for numbers."""
         self.__dict__.pop("_categories", None)
+        if isinstance(X, MixedTable):  # another estimator has opened it
+            return X._replace(numbers=ValidRows(X.numbers).taken_by(self))
         check_parameters(self.categorical_features, self.max_categories)
         if isinstance(X, ValidRows):  # numbers, unless the parameter names columns
             if self.categorical_features is None or isinstance(self.categorical_features, str):
                 return None
             X = X.values if X.names is None else _frame(X)
-        if not is_table(X, self.categorical_features):
+        given = X
+        if isinstance(X, CodedRows):
+            X, positions = X.values, np.array(sorted(X.texts), dtype=int)
+        elif is_table(X, self.categorical_features):
+            given = X = X if hasattr(X, "shape") else np.array(X, dtype=object)
+            positions = category_positions(X, self.categorical_features)
+        else:
             return None
-        X = X if hasattr(X, "shape") else np.array(X, dtype=object)
-        positions = category_positions(X, self.categorical_features)
         if not len(positions):
             return None
         n, width = X.shape
@@ -92,7 +106,7 @@ class MixedColumnsMixin(MixtureDensityMixin):
         weight = check_weights(sample_weight, np.broadcast_to(0.0, (n, 1)))
         if weight is not None and np.count_nonzero(weight) < 2:
             raise ValueError("sample_weight must be positive for at least 2 rows, got 1.")
-        categories = learn_categories(X, positions, weight, self.max_categories)
+        categories = learn_categories(given, positions, weight, self.max_categories)
         codes = np.empty((n, width))
         codes[:, others] = numbers
         for column in categories.columns:

@@ -11,12 +11,14 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal._categories import NEW, TRAINING, Categories, Category
 from vicinal._checks import check_flag, check_integer, check_random_state
+from vicinal._density.mixed import MixedColumnsMixin, MixedTable
 from vicinal._lca.lca import LCA
-from vicinal._leave_one_out import Conditional, check_columns_known, conditionals
+from vicinal._leave_one_out import Conditional, LevelsOfRows, check_columns_known, conditionals
 from vicinal._mixtures import SharedMixture
 from vicinal._notebook import NotebookMixin
-from vicinal._rows import TrainingRows, check_rows
+from vicinal._rows import TrainingRows, check_rows, is_frame
 from vicinal._rows.dask import answers_collections
 from vicinal._tensors import as_given
 
@@ -43,6 +45,9 @@ _LEAST_SHARE = 1e-9
 class Filling:
     """Missing entries of rows under a density, in the units of the rows that it was fitted to.
 
+    Numbers are filled in with their conditional means or with draws, and levels with the likeliest one or with draws. Rows with columns
+    of levels are codes.
+
     Parameters
     ----------
     density : estimator
@@ -52,6 +57,8 @@ class Filling:
     def __init__(self, density: Any) -> None:
         self._density, self._mixture = density, density.mixture_
         self._seen = density.active_features_  # a density that was fitted to complete rows ignores constant columns
+        self._categories = getattr(self._mixture, "categories", Categories((), len(self._seen), None))
+        self._numbers = self._categories.numbers
 
     def hiding(self, rows: np.ndarray) -> "Filling":
         """Return the same kernel with centres that are computed again from training rows in which further entries are hidden.
@@ -66,20 +73,25 @@ class Filling:
         """
         filling, filled = copy(self), self.means(rows, np.arange(len(rows)))
         for _ in range(_PASSES):
-            centres = self._density._centres_of(filled[:, self._seen])
-            filling._mixture = SharedMixture(centres, self._mixture.covariance, self._mixture.log_weights)
+            if self._categories.columns:
+                centres = np.array(rows[:, self._seen])
+                centres[:, self._numbers] = filled[:, self._seen[self._numbers]]
+                filling._mixture = self._mixture.with_centres(centres)
+            else:
+                centres = self._density._centres_of(filled[:, self._seen])
+                filling._mixture = SharedMixture(centres, self._mixture.covariance, self._mixture.log_weights)
             filled = filling.means(rows, np.arange(len(rows)))
         return filling
 
     @property
     def constant(self) -> np.ndarray:
-        """Which columns have only one value."""
+        """Which columns have only one value, or are levels, which have no spread."""
         is_constant = np.ones(self._density.n_features_in_, dtype=bool)
-        is_constant[self._seen] = np.ptp(self._mixture.centres, axis=0) == 0
+        is_constant[self._seen[self._numbers]] = np.ptp(self._mixture.centres[:, self._numbers], axis=0) == 0
         return is_constant
 
     def means(self, rows: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
-        """Return the rows with their missing entries replaced by conditional means.
+        """Return the rows with their missing entries replaced by conditional means, and by the likeliest levels.
 
         Parameters
         ----------
@@ -88,8 +100,13 @@ class Filling:
             The centre that is left out for each row.
         """
         filled, rows = self._with_constants(rows), rows[:, self._seen]
-        for part in self._parts(rows):
-            filled[np.ix_(part.positions, self._seen[part.missing])] = self._means_of(part, rows, left_out)
+        for part in self._parts(rows, left_out):
+            means, masses = self._means_of(part, rows, left_out)
+            filled[np.ix_(part.positions, self._seen[self._numbers[part.missing]])] = means
+            left_out_here = None if left_out is None else left_out[part.positions]
+            for k, _ in self._missing_levels(part, rows):
+                shares = self._mixture.shares_given(k, masses[k], left_out_here)[:, :-1]
+                filled[part.positions, self._seen[self._categories.columns[k].position]] = shares.argmax(axis=1)
         return filled
 
     def _with_constants(self, rows: np.ndarray) -> np.ndarray:
@@ -111,35 +128,67 @@ class Filling:
             The factor by which the deviations of draws from the conditional mean are multiplied.
         """
         filled = np.repeat(self._with_constants(rows)[None], n_draws, axis=0)
-        factors = np.where(self.constant, 0.0, scale)[self._seen]  # a constant column has no spread to draw from
+        is_constant = self.constant[self._seen[self._numbers]]
+        factors = np.where(is_constant, 0.0, scale)  # a constant column has no spread to draw from
         rows = rows[:, self._seen]
-        for part in self._parts(rows):
-            m = part.missing
+        for part in self._parts(rows, left_out):
+            m, missing_levels = part.missing, self._missing_levels(part, rows)
             lower = np.linalg.cholesky(part.rest + 1e-12 * np.trace(part.rest) * np.eye(len(m)))
-            means = dict(zip(part.positions.tolist(), self._means_of(part, rows, left_out), strict=True))
+            means = dict(zip(part.positions.tolist(), self._means_of(part, rows, left_out)[0], strict=True))
             for i, chosen in self._components(part, rows, left_out, n_draws, random):
                 noise = random.standard_normal((n_draws, len(m))) @ lower.T
-                known = rows[i, part.known] @ part.gain.T if len(part.known) else 0.0
+                known = rows[i, self._numbers[part.known]] @ part.gain.T if len(part.known) else 0.0
                 away = part.residuals[chosen] + known + noise - means[i]
-                filled[:, i, self._seen[m]] = means[i] + factors[m] * away
+                filled[:, i, self._seen[self._numbers[m]]] = means[i] + factors[m] * away
+                for k, column in missing_levels:
+                    levels = self._mixture.centres[chosen, column.position]
+                    filled[:, i, self._seen[column.position]] = self._mixture.draw_levels(k, levels, random)
         return filled
 
-    def _parts(self, rows: np.ndarray) -> Iterator[Conditional]:
+    def _parts(self, rows: np.ndarray, left_out: np.ndarray | None) -> Iterator[Conditional]:
         """Return the conditional distribution of the missing entries, for each pattern with missing entries."""
         weights = None if np.ptp(self._mixture.log_weights) == 0 else self._mixture.log_weights
-        centres = self._mixture.centres.astype(np.float64)
-        parts = conditionals(rows, centres, self._mixture.covariance, weights, self._density.engine)
-        return (part for part in parts if len(part.missing))
+        centres, levels = self._mixture.centres.astype(np.float64), self._levels(rows, left_out)
+        numbers, centres = rows[:, self._numbers], centres[:, self._numbers]
+        covariance, engine = self._mixture.covariance, self._density.engine
+        for part in conditionals(numbers, centres, covariance, weights, engine, levels):
+            if len(part.missing) or self._missing_levels(part, rows):
+                yield part
 
-    def _means_of(self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
-        """Return the conditional means of the missing entries of the rows of a pattern."""
-        positions = part.positions
+    def _levels(self, rows: np.ndarray, left_out: np.ndarray | None) -> LevelsOfRows | None:
+        """Return the levels of rows and components; None if all columns are numbers."""
+        if not self._categories.columns:
+            return None
+        shares = NEW if left_out is None else TRAINING
+        return LevelsOfRows(self._categories, rows, self._mixture.centres, self._mixture.smoothing, shares)
+
+    def _missing_levels(self, part: Conditional, rows: np.ndarray) -> list[tuple[int, Category]]:
+        """Return the columns of levels that the rows of a pattern lack, with their places among those columns."""
+        columns = enumerate(self._categories.columns)
+        return [(k, column) for k, column in columns if np.isnan(rows[part.positions[0], column.position])]
+
+    def _asked(self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
+        """Return the rows of a pattern as its placement takes them."""
+        numbers = np.nan_to_num(rows[np.ix_(part.positions, self._numbers)])
+        levels = self._levels(rows, left_out)
+        return numbers if levels is None else levels.queries(numbers, part.positions)[0]
+
+    def _means_of(
+        self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None
+    ) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+        """Return the conditional means of the missing numbers of the rows of a pattern, and the weights of components at each missing level."""
+        positions, missing_levels = part.positions, self._missing_levels(part, rows)
+        shown = [self._mixture.indicators_of(column) for _, column in missing_levels]
+        values, left_out_here = np.hstack([part.residuals, *shown]), None if left_out is None else left_out[positions]
         if part.placed is None:
             weights = np.exp(self._mixture.log_weights)
-            return np.broadcast_to(weights @ part.residuals / weights.sum(), (len(positions), len(part.missing)))
-        left_out_here = None if left_out is None else left_out[positions]
-        means = part.placed.softmax_means(part.residuals, np.nan_to_num(rows[positions]), left_out_here).means
-        return means + rows[np.ix_(positions, part.known)] @ part.gain.T
+            means = np.repeat((weights @ values / weights.sum())[None], len(positions), axis=0)
+        else:
+            means = part.placed.softmax_means(values, self._asked(part, rows, left_out), left_out_here).means
+        ends = np.cumsum([part.residuals.shape[1], *(table.shape[1] for table in shown)])[:-1]
+        of_numbers, *of_levels = np.split(means, ends, axis=1)
+        of_numbers = of_numbers + rows[np.ix_(positions, self._numbers[part.known])] @ part.gain.T
+        return of_numbers, {k: masses for (k, _), masses in zip(missing_levels, of_levels, strict=True)}
 
     def _components(
         self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None, n_draws: int, random: Any
@@ -152,7 +201,7 @@ class Filling:
             return
         left_out_here = None if left_out is None else left_out[part.positions]
         for query, point, shares in part.placed.neighbors_above(
-            _LEAST_SHARE, np.nan_to_num(rows[part.positions]), left_out_here
+            _LEAST_SHARE, self._asked(part, rows, left_out), left_out_here
         ):
             for group in np.split(np.arange(len(query)), np.flatnonzero(np.diff(query)) + 1):
                 p = shares[group] / shares[group].sum()
@@ -172,7 +221,8 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         p(x_m | x_o) = \sum_j \lambda_j \, N(x_m; c_{j,m} + G (x_o - c_{j,o}), \Sigma_{m|o}), \qquad
         \lambda_j \propto w_j N(x_o; c_{j,o}, \Sigma_{oo}), \quad G = \Sigma_{mo} \Sigma_{oo}^{-1}
 
-    This is a local regression that also estimates its error. The mean is the best single guess. Draws preserve the spread of the
+    Categories of a DataFrame have their exact conditional probabilities given the known values: the likeliest level is filled in, or a
+    draw. This is a local regression that also estimates its error. The mean is the best single guess. Draws preserve the spread of the
     data, which matters for statistics that are computed from the filled table.
 
     Parameters
@@ -247,7 +297,8 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The rows. NaN marks a missing value.
+            The rows. NaN marks a missing value, and None one of a category. The columns of a DataFrame that are categories, text or truth
+            values are levels for :class:`LCA` and :class:`ParzenWindows`.
         y : ignored
             Not used; accepted because pipelines of scikit-learn pass it.
 
@@ -257,40 +308,60 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         """
         check_flag(self.sample, "sample")
         check_random_state(self.random_state)
-        rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
         density = self._inner_estimator()
         if not isinstance(density, BaseEstimator) or not get_tags(density).input_tags.allow_nan:
             raise TypeError(
                 f"density must be LCA, LCAGauss or ParzenWindows, which can be fitted to rows with missing values, got "
                 f"{type(density).__name__}."
             )
-        check_columns_known(rows, getattr(self, "feature_names_in_", None))
-        known = rows.astype(np.float64)
-        self.mean_ = np.nanmean(known, axis=0)
-        spread = np.nanstd(known, axis=0)
-        self.scale_ = np.where(spread > 0, spread, 1.0)
+        table = clone(density)._open_table(X, None) if isinstance(density, MixedColumnsMixin) else None
+        known = (
+            check_rows(self, X, reset=True, min_rows=2, gaps=True).astype(np.float64) if table is None else table.codes
+        )
+        numbers = np.arange(known.shape[1]) if table is None else table.categories.numbers
+        if table is not None:
+            self._take_columns_of(table.categories)
+        names = getattr(self, "feature_names_in_", None)
+        check_columns_known(known[:, numbers], None if names is None else names[numbers])
+        self.mean_, self.scale_ = np.zeros(known.shape[1]), np.ones(known.shape[1])
+        spread = np.nanstd(known[:, numbers], axis=0)
+        self.mean_[numbers], self.scale_[numbers] = (
+            np.nanmean(known[:, numbers], axis=0),
+            np.where(spread > 0, spread, 1.0),
+        )
         known = (known - self.mean_) / self.scale_
-        self.density_ = self._fitted(density, known)
-        self.draw_scale_ = self._calibrated_scale(known)
+        categories = None if table is None else table.categories
+        self.density_ = self._fitted(density, known, categories)
+        self.draw_scale_ = self._calibrated_scale(known, categories)
         return self
 
-    def _fitted(self, density: Any, rows: np.ndarray) -> Any:
-        """Return a density, fitted to rows in standardised columns."""
-        density = clone(density)
-        if self.density is None:
-            density._auto_share = _SHARE
-            density.fit(TrainingRows(rows, None, rows, incomplete=True))
-            del density._auto_share
-            return density
-        return density.fit(rows)
+    def _take_columns_of(self, categories: Categories) -> None:
+        """Store the number and the names of the columns of a table with levels."""
+        self.n_features_in_ = categories.n_features
+        self.__dict__.pop("feature_names_in_", None)
+        if categories.names is not None:
+            self.feature_names_in_ = np.asarray(categories.names, dtype=object)
 
-    def _calibrated_scale(self, rows: np.ndarray) -> float:
+    def _fitted(self, density: Any, rows: np.ndarray, categories: Categories | None) -> Any:
+        """Return a density, fitted to rows in standardised columns."""
+        given: Any = rows
+        density, table = clone(density), None
+        if categories is not None:
+            given = table = MixedTable(np.ascontiguousarray(rows[:, categories.numbers]), None, categories, rows)
+        if self.density is not None:
+            return density.fit(given)
+        density._auto_share = _SHARE
+        density.fit(TrainingRows(rows if table is None else table.numbers, None, None, incomplete=True, levels=table))
+        del density._auto_share
+        return density
+
+    def _calibrated_scale(self, rows: np.ndarray, categories: Categories | None) -> float:
         """Return the factor of draws with which 90 % of the hidden entries lie within the central 90 % of their draws."""
         whole, ratios = Filling(self.density_), []
         for hidden_rows, hidden_columns in hidden_entries(~np.isnan(rows) & ~whole.constant):
             holed = rows.copy()
             holed[hidden_rows, hidden_columns] = np.nan
-            again = self._fitted_again(holed) if len(rows) < _ROWS_PER_COLUMN * rows.shape[1] else None
+            again = self._fitted_again(holed, categories) if len(rows) < _ROWS_PER_COLUMN * rows.shape[1] else None
             filling, at = again or whole.hiding(holed), np.arange(len(hidden_rows))
             means = filling.means(holed[hidden_rows], hidden_rows)[at, hidden_columns]
             draws = filling.draws(holed[hidden_rows], hidden_rows, _CALIBRATION_DRAWS, np.random.RandomState(0), 1.0)
@@ -299,14 +370,14 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
             ratios.append(np.abs(away) / np.maximum(np.where(away > 0, high - means, means - low), 1e-12))
         return scale_that_covers(np.concatenate(ratios)) if ratios else 1.0
 
-    def _fitted_again(self, rows: np.ndarray) -> Filling | None:
+    def _fitted_again(self, rows: np.ndarray, categories: Categories | None) -> Filling | None:
         """Return the density of training rows with further entries hidden; None if it cannot be fitted."""
         density = clone(self._inner_estimator())
         density.set_params(**{name: value for name, value in _SILENT.items() if name in density.get_params(deep=False)})
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return Filling(self._fitted(density, rows))
+                return Filling(self._fitted(density, rows, categories))
         except (ValueError, np.linalg.LinAlgError):
             return None
 
@@ -314,7 +385,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         """Return the density that is fitted, for `which_engine`."""
         return LCA() if self.density is None else self.density
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Any) -> Any:
         """Return rows with their missing values filled in.
 
         Parameters
@@ -324,18 +395,18 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
 
         Returns
         -------
-        ndarray of shape (n_samples, n_features)
+        ndarray of shape (n_samples, n_features), or a DataFrame like X if some columns are levels
             A lazy Dask array when X is a Dask collection, unless values are drawn (`sample`): draws are in memory.
         """
         if not self.sample:
             return self._filled_with_means(X)
-        return as_given(self._draws(self._rows(X), None, 1, self.random_state)[0], X)
+        return self._as_passed(self._draws(self._rows(X), None, 1, self.random_state)[0], X)
 
     @answers_collections(lambda self: self.n_features_in_)
-    def _filled_with_means(self, X: Any) -> np.ndarray:
-        return as_given(self._means(self._rows(X), None), X)
+    def _filled_with_means(self, X: Any) -> Any:
+        return self._as_passed(self._means(self._rows(X), None), X)
 
-    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
         """Fit the density and return the rows, each filled in from the others.
 
         Parameters
@@ -347,14 +418,14 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
 
         Returns
         -------
-        ndarray of shape (n_samples, n_features)
+        ndarray of shape (n_samples, n_features), or a DataFrame like X if some columns are levels
         """
         rows = self.fit(X)._rows(X)
         left_out = np.arange(len(rows))
         filled = self._draws(rows, left_out, 1, self.random_state)[0] if self.sample else self._means(rows, left_out)
-        return as_given(filled, X)
+        return self._as_passed(filled, X)
 
-    def draw(self, X: Any, n_draws: int = 1, random_state: Any = None, *, training: bool = False) -> np.ndarray:
+    def draw(self, X: Any, n_draws: int = 1, random_state: Any = None, *, training: bool = False) -> Any:
         """Return several imputations, which are independent draws of the missing values.
 
         Parameters
@@ -370,18 +441,39 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
 
         Returns
         -------
-        ndarray of shape (n_draws, n_samples, n_features)
+        ndarray of shape (n_draws, n_samples, n_features), or a list of DataFrames like X if some columns are levels
         """
         check_integer(n_draws, "n_draws")
         rows = self._rows(X)
         n = len(self.density_.mixture_.centres)
         if check_flag(training, "training") and len(rows) != n:
             raise ValueError(f"training=True needs the {n} rows of fit, got {len(rows)}.")
-        return self._draws(rows, np.arange(n) if training else None, n_draws, random_state)
+        draws = self._draws(rows, np.arange(n) if training else None, n_draws, random_state)
+        return draws if self._categories is None else [self._as_passed(filled, X) for filled in draws]
+
+    @property
+    def _categories(self) -> Categories | None:
+        """The columns of levels; None if all columns are numbers."""
+        return getattr(self.density_, "_categories", None)
 
     def _rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return check_rows(self, X, reset=False, gaps=True)
+        return check_rows(self, X, reset=False, gaps=True) if self._categories is None else self.density_._codes(X)
+
+    def _as_passed(self, filled: np.ndarray, X: Any) -> Any:
+        """Return filled rows like those that were passed: codes remain codes, and a DataFrame keeps its index and its known values."""
+        categories = self._categories
+        if categories is None:
+            return as_given(filled, X)
+        if not is_frame(X):
+            coded = all(column.kind == "code" for column in categories.columns)
+            return filled if coded else categories.decode(filled)
+        found, table = X.copy(), categories.decode(filled)
+        for k, missing in enumerate(X.isna().to_numpy().T):
+            if missing.any():
+                values = table.iloc[:, k].set_axis(X.index)
+                found.isetitem(k, values if missing.all() else X.iloc[:, k].where(~missing, values))
+        return found
 
     def _scaled(self, rows: np.ndarray) -> np.ndarray:
         return (rows.astype(np.float64) - self.mean_) / self.scale_

@@ -17,12 +17,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
 from vicinal._checks import check_positive
-from vicinal._density.mixed import MixedColumnsMixin
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._detect.explanation import Explanation, explain, forget_reference
 from vicinal._detect.scored_table import reasons_of_rows, scored_table
 from vicinal._detect.scores import GroupScores, Part, Ranks, training_scores, weighted_quantile
-from vicinal._detect.steps import Steps, as_density, breaks_constants, check_takes_weights, fit_prepared, rows_as_passed
+from vicinal._detect.steps import (
+    Steps,
+    as_density,
+    breaks_constants,
+    check_takes_weights,
+    fit_prepared,
+    rows_as_passed,
+    takes_levels,
+)
 from vicinal._detect.training_rows import (
     FEWEST,
     as_weights,
@@ -39,7 +46,7 @@ from vicinal._detect.training_rows import (
     weights_in,
 )
 from vicinal._notebook import NotebookMixin
-from vicinal._rows import ValidRows, check_weights, has_gaps, is_frame, validate_data, without_numbers
+from vicinal._rows import ValidRows, check_weights, has_gaps, is_frame, truth_values, validate_data, without_numbers
 from vicinal._rows.dask import answers_collections, fits_collections, float_numbers
 from vicinal._tables import TableError, describe_types, prepare_table
 from vicinal._tensors import as_given, as_host
@@ -295,9 +302,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The training rows. A DataFrame with columns that are not numbers (text, dates) is prepared as by ``vicinal learn``:
-            the density learns from the columns of quantities (:class:`TableEncoder`), in standard deviations, with noise of one
-            step in rounded columns (:class:`Dequantizer`). A warning names the columns that are left out.
+            The training rows. A DataFrame with columns that are not numbers (text, categories, truth values, dates) is prepared as by
+            ``vicinal learn``: the density learns from quantities, in standard deviations, with noise of one step in rounded
+            columns (:class:`Dequantizer`), and from categories (:class:`TableEncoder`). A warning names the columns that are left out.
         y : ignored
             Not used; accepted because pipelines of scikit-learn pass it.
         sample_weight : array-like of shape (n_samples,), optional
@@ -314,7 +321,8 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
                 "density is frozen and learns nothing from X, so it cannot leave out rows of X. Pass "
                 "the fitted density to DensityOutlierDetector.from_density(density), or pass an unfitted density here."
             )
-        table = is_frame(X) and len(without_numbers(X)) > 0 and Steps(density).encoder is None
+        others = without_numbers(X) + (truth_values(X) if takes_levels(density) else []) if is_frame(X) else []
+        table = len(others) > 0 and Steps(density).encoder is None
         rows: Any = (
             X if table or Steps(density).encoder is not None else self._checked(X, density, ensure_min_samples=2)
         )
@@ -325,8 +333,6 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             self.density_ = _fitted_to_table(clone(density), X, weight)
         else:
             given: Any = ValidRows(rows) if passed is rows and isinstance(density, MixtureDensityMixin) else passed
-            if isinstance(density, MixedColumnsMixin) and is_frame(passed):  # truth values are numbers here
-                given = ValidRows(rows, getattr(self, "feature_names_in_", None))
             self.density_ = clone(density).fit(given, **as_weights(weight))
         steps = Steps(self.density_)
         if steps.encoder is not None:
@@ -678,11 +684,16 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
 
 
 def _fitted_to_table(density: Any, table: Any, weight: np.ndarray | None) -> Pipeline:
-    """Return a density of the quantities in a table, behind the steps that make numbers of the table."""
-    whole = prepare_table(table, None, missing="marginalise", measured_only=True)
-    prepared = whole.measured()
+    """Return a density of a table, behind the steps that make numbers of its quantities and codes of its categories."""
+    levels = takes_levels(density)
+    whole = prepare_table(
+        table, None, missing="marginalise", categories="codes" if levels else "omit", for_density=True
+    )
+    prepared = whole.learnable(levels=levels)
     if not prepared.X.shape[1]:
-        raise TableError(f"X has no column of quantities: {describe_types(whole.feature_types.items())}.")
+        raise TableError(
+            f"X has no column from which {type(density).__name__} learns: {describe_types(whole.feature_types.items())}."
+        )
     odd = [note.text for note in prepared.notes if note.odd]
     if odd:
         warnings.warn(" ".join(odd), UserWarning, stacklevel=callers_line())

@@ -7,12 +7,13 @@ import numpy as np
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
-from vicinal._categories import column_of
+from vicinal._categories import CodedRows, column_of
 from vicinal._checks import check_flag, check_integer
+from vicinal._density.mixed import MixedColumnsMixin
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.parzen import ParzenWindows
 from vicinal._row_sources import ArrayRows
@@ -23,6 +24,7 @@ from vicinal._tables import (
     EqualRows,
     PreparedTable,
     TableEncoder,
+    as_frame,
     collected,
     is_mapped,
     parts_of,
@@ -131,10 +133,12 @@ class Steps:
         """The levels of each column of levels, by the position of the column."""
         if not self.levels:
             return {}
-        return {column.position: [str(level) for level in column.levels] for column in self.density._categories.columns}
+        return {column.position: list(column.texts) for column in self.density._categories.columns}
 
     def passed_text(self, X: Any, i: int, k: int) -> str:
-        """Return a value of a column as it was passed."""
+        """Return a value of a column of the density as it was passed."""
+        if self.encoder is not None:
+            return str(as_frame(X)[self.encoder.sources[k]].iloc[i])
         return str(column_of(X, k)[i] if not is_frame(X) else column_of(X, k).iloc[i])
 
     def known(self, X: Any, draw: int | None = None) -> np.ndarray:
@@ -172,7 +176,7 @@ class Steps:
         With `known` of shape (m, d), return it for each row in its known columns.
         """
         volume: Any = 0.0 if known is None else np.zeros(len(known))
-        for step in self.before:
+        for step in (part for whole in self.before for part in _parts_of(whole)):
             if isinstance(step, StandardScaler):
                 if step.scale_ is not None:
                     scale = np.log(step.scale_)
@@ -212,10 +216,17 @@ def _keeps_columns(step: Any) -> bool:
     return _fills_in(step) or isinstance(step, (TableEncoder, Dequantizer))
 
 
+def _parts_of(step: Any) -> list[Any]:
+    """Return the steps of a step for some columns that passes the others on; a step for all columns itself."""
+    if not isinstance(step, ColumnTransformer):
+        return [step]
+    return [part for _, one, _ in step.transformers_ if not isinstance(one, str) for part in flat_steps(one)]
+
+
 def _keeps_volume(step: Any) -> bool:
-    """Return whether a step keeps the units: noise, a choice of columns, or a projection onto orthonormal directions."""
-    if isinstance(step, ColumnTransformer):
-        return all(isinstance(part, str) for _, part, _ in step.transformers)
+    """Return whether a step keeps the units: noise, or a projection onto orthonormal directions."""
+    if isinstance(step, FunctionTransformer):  # as which a fitted ColumnTransformer holds columns that are passed on
+        return step.func is None
     return _keeps_columns(step) or (isinstance(step, PCA) and not step.whiten)
 
 
@@ -286,6 +297,11 @@ def log_steps(noise: Dequantizer) -> np.ndarray:
     return np.log(np.where(noise.steps_ > 0, noise.steps_, 1.0))
 
 
+def takes_levels(estimator: Any) -> bool:
+    """Return whether a density, alone or at the end of a pipeline, learns from columns of levels."""
+    return isinstance(flat_steps(estimator)[-1], MixedColumnsMixin)
+
+
 def fit_prepared(
     estimator: Any,
     prepared: PreparedTable,
@@ -302,6 +318,7 @@ def fit_prepared(
     estimator : metric or density, or Pipeline that ends in one
         It is fitted itself, not a clone of it.
     prepared : PreparedTable
+        Columns of levels are for an estimator that takes them.
     noise : bool
         Whether the training rows get noise of one step in rounded columns.
     scale : bool
@@ -320,23 +337,28 @@ def fit_prepared(
     scaler = StandardScaler() if scale else None
     if scaler is not None:
         steps.append(("scale", scaler))
+    texts, names = prepared.encoder.level_texts, prepared.X.columns.to_numpy()
     rows: Any = prepared.X
     if len(steps) > 1:
-        rows = _noisy_and_scaled(prepared.X, dequantizer, scaler)
-    elif is_mapped(rows):
-        rows = ArrayRows(rows.to_numpy())
+        rows = _noisy_and_scaled(prepared.X, dequantizer, scaler, list(texts))
+    elif is_mapped(rows) or texts:
+        rows = rows.to_numpy() if texts else ArrayRows(rows.to_numpy())
     for name, step in more:
         steps.append((name, step))
         # Without a scaler, new rows reach the step with the names of the columns.
-        rows = step.fit_transform(
-            rows if scale or isinstance(rows, pd.DataFrame) else pd.DataFrame(rows, columns=prepared.X.columns)
-        )
-    estimator.fit(np.asarray(rows) if more else rows, **(supervision or {}))
+        named = rows if scale or isinstance(rows, pd.DataFrame) else pd.DataFrame(rows, columns=names)
+        rows = np.asarray(step.fit_transform(CodedRows(np.asarray(rows), names, texts) if texts else named))
+    estimator.fit(CodedRows(rows, names, texts) if texts else rows, **(supervision or {}))
     return Pipeline([*steps, (type(estimator).__name__.lower(), estimator)])
 
 
-def _noisy_and_scaled(X: Any, noise: Dequantizer | None, scaler: StandardScaler | None) -> np.ndarray:
-    """Return training rows with noise in rounded columns and standardised, and fit the scaler; part by part."""
+def _noisy_and_scaled(
+    X: Any, noise: Dequantizer | None, scaler: StandardScaler | None, levels: list[int]
+) -> np.ndarray:
+    """Return training rows with noise in rounded columns and standardised, and fit the scaler; part by part.
+
+    Columns of levels stay as they are.
+    """
     import pandas as pd
 
     seen = EqualRows()
@@ -351,6 +373,7 @@ def _noisy_and_scaled(X: Any, noise: Dequantizer | None, scaler: StandardScaler 
 
     rows = collected(noisy(), X.shape[1], mapped=is_mapped(X))
     if scaler is not None:
+        scaler.mean_[levels], scaler.var_[levels], scaler.scale_[levels] = 0.0, 1.0, 1.0
         for part in parts_of(len(rows)):
             rows[part] -= scaler.mean_
             rows[part] /= scaler.scale_

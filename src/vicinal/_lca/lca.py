@@ -347,7 +347,7 @@ class LCA(MixedMetricMixin, LocalComponents):
         self._stream = None
         if isinstance(X, TrainingRows):
             return X._replace(values=ValidRows(X.values).taken_by(self))
-        table = X if isinstance(X, MixedTable) else self._open_table(X, sample_weight)
+        table = self._open_table(X, sample_weight)
         if table is None:
             return super()._open(X, sample_weight)
         if self._pick_solver(0) == "stochastic":
@@ -468,7 +468,7 @@ class LCA(MixedMetricMixin, LocalComponents):
         if X.shape[1] == 0:  # all columns are levels
             return rows, Penalty(np.zeros((0, 0)))
         given = check_reg(self.reg, X.shape[1])
-        if rows.incomplete and (rows.levels is None or has_gaps(X)):
+        if rows.incomplete and (rows.levels is None or has_gaps(X)):  # constant columns have a width as well
             return rows, given and check_penalty(given, self.active_features_, self._active_names)
         # A penalty gives the kernel a width along constant columns, so they are kept.
         kept_columns = None if given is None else np.diag(given.matrix) > 0
@@ -477,6 +477,8 @@ class LCA(MixedMetricMixin, LocalComponents):
         if structure.covariance in ("spherical", "low_rank") and given is not None and given.weight is None:
             kept_columns = np.full(X.shape[1], not given.is_zero or bool(np.ptp(X, axis=0).any()))
         rows = rows.of_columns(self._keep_active(X, rows.weight, width="reg", kept=kept_columns), self.active_features_)
+        if given is None and rows.incomplete and "_auto_share" in vars(self):  # the share of another estimator
+            return rows, None
         X, weight = counted_rows(rows.values, rows.weight)
         if given is None or given.is_zero:
             check_scale(X, structure.covariance, self._active_names)
@@ -546,7 +548,6 @@ class LCA(MixedMetricMixin, LocalComponents):
         for train, test in held_out_splits(codes, weight):
             places = np.flatnonzero(np.isin(rows, test))
             again: Any = clone(self).set_params(reg=reg, init="covariance", callback=None, verbose=0)
-            again.n_features_in_ = numbers.shape[1]
             with warnings.catch_warnings(action="ignore"):  # warnings were already issued for all rows
                 again.fit(table.take(train))
             if len(again.covariance_) < numbers.shape[1] or not len(places):  # a column is constant without the fold

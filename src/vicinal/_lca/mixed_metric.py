@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vicinal._categories import NEW
 from vicinal._checks import shown_columns
 from vicinal._density.mixed import MixedColumnsMixin
 from vicinal._metric import LinearMetricMixin, warn_of_unknown_images
@@ -51,6 +52,33 @@ class MixedMetricMixin(LinearMetricMixin, MixedColumnsMixin):
         for column, coordinates in self._categories.coordinates():
             shown[np.isnan(codes[:, column.position]), coordinates] = np.nan
         return np.hstack([codes[:, self._categories.numbers] @ self.components_.T, shown])
+
+    def kernel_images(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows as points and as queries whose distances rank points as the kernel does, its log-weights included.
+
+        The squared distance of a query from a point, minus the offset of the query, is that of their numbers under the metric, and
+        ``2 s^2`` more, with s of the query's level, for each column in which their levels differ: twice the logarithm of how much denser
+        the kernel is where they agree.
+
+        Returns
+        -------
+        points, queries : arrays of shape (n, images)
+        offsets : array of shape (n,)
+        """
+        codes = self._known_rows(X)
+        numbers = codes[:, self._categories.numbers] @ self.components_.T
+        scales = self._categories.scales(self.category_smoothing_)
+        of_points = self._categories.indicators(codes)
+        of_queries = self._categories.queries(codes, self.category_smoothing_, NEW)[0] * scales
+        offsets = np.zeros(len(codes))
+        for _, part in self._categories.coordinates():
+            common = scales[part].max()  # all points are as far from the origin
+            of_points[:, part] *= common
+            of_queries[:, part] /= common
+            known = of_points[:, part].any(axis=1)  # a level that no training row has differs from all
+            away = np.square(of_queries[:, part] - of_points[:, part]).sum(axis=1)
+            offsets += np.where(known, away, common**2)
+        return np.hstack([numbers, of_points]), np.hstack([numbers, of_queries]), offsets
 
     def _known_rows(self, X: Any) -> np.ndarray:
         if not self._has_levels:

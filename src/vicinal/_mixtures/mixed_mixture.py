@@ -70,6 +70,13 @@ class MixedMixture(Mixture):
         other._derive()
         return other
 
+    def with_centres(self, centres: np.ndarray) -> MixedMixture:
+        """Return the mixture with other components, of the same weights."""
+        other = copy(self)
+        other.centres = centres
+        other._derive()
+        return other
+
     # -- the engine ------------------------------------------------------------------------------------------------
 
     @property
@@ -189,7 +196,7 @@ class MixedMixture(Mixture):
             The component that is left out for each row.
         """
         column = self.categories.columns[k]
-        shown = self._indicators_of(column)
+        shown = self.indicators_of(column)
         rest = np.array(rows, dtype=np.float64)
         rest[:, column.position] = np.nan
         masses = np.empty((len(rows), column.n_groups))
@@ -198,20 +205,20 @@ class MixedMixture(Mixture):
             mine, known = np.flatnonzero((known_of == pattern).all(axis=1)), np.flatnonzero(~pattern)
             left_out_here = None if left_out is None else left_out[mine]
             masses[mine] = self._group_masses(rest[np.ix_(mine, known)], known, shown, left_out_here)
-        return self._shares_of(column, float(self.smoothing[k]), masses, left_out)
+        return self.shares_given(k, masses, left_out)
 
     def level_shares(self, position: int, weights: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
         """Return the probability of each level of the column at a position from the weights (m, n) of the components, as `level_probabilities` does."""
         k = int(np.searchsorted(self.categories.positions, position))
-        column = self.categories.columns[k]
-        return self._shares_of(column, float(self.smoothing[k]), weights @ self._indicators_of(column), left_out)
+        return self.shares_given(k, weights @ self.indicators_of(self.categories.columns[k]), left_out)
 
-    def _indicators_of(self, column: Category) -> np.ndarray:
+    def indicators_of(self, column: Category) -> np.ndarray:
         """Return which coordinate of a column each component has, shape (n, coordinates)."""
         return self.categories._replace(columns=(column,)).indicators(self.centres)
 
-    def _shares_of(self, column: Category, l: float, masses: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
-        """Return the probability of each level from the weights of the components at each coordinate, shape (m, K + 1)."""
+    def shares_given(self, k: int, masses: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
+        """Return the probability of each level of the k-th column of levels from the weights of the components at each coordinate, shape (m, K + 1)."""
+        column, l = self.categories.columns[k], float(self.smoothing[k])
         counts = np.tile(np.append(column.counts, 1.0), (len(masses), 1))
         if left_out is not None:  # without the row, of mean weight among those of its level
             own_codes = self.centres[left_out, column.position]
@@ -276,18 +283,23 @@ class MixedMixture(Mixture):
     def _draw(self, chosen: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         rows = self.centres[chosen].copy()
         rows[:, self.categories.numbers] = self.of_numbers._draw(chosen, rng)
-        for column, l in zip(self.categories.columns, self.smoothing, strict=True):
-            codes, share = rows[:, column.position], column.counts / column.counts.sum()
-            drawn = rng.choice(len(share), size=len(codes), p=share).astype(np.float64)
-            copied = (rng.uniform(size=len(codes)) >= l) & (codes < len(share))
-            groups = column.group[np.where(copied, codes, 0).astype(int)]
-            for group in np.unique(groups[copied]):  # a rare level stands for all that share its coordinate
-                members = np.flatnonzero(column.group == group)
-                mine = np.flatnonzero(copied & (groups == group))
-                p = share[members] / share[members].sum()
-                drawn[mine] = members[rng.choice(len(members), size=len(mine), p=p)]
-            rows[:, column.position] = drawn
+        for k, column in enumerate(self.categories.columns):
+            rows[:, column.position] = self.draw_levels(k, rows[:, column.position], rng)
         return rows
+
+    def draw_levels(self, k: int, codes: np.ndarray, rng: Any) -> np.ndarray:
+        """Return levels of the k-th column of levels that are drawn from components with these levels."""
+        column, l = self.categories.columns[k], self.smoothing[k]
+        share = column.counts / column.counts.sum()
+        drawn = rng.choice(len(share), size=len(codes), p=share).astype(np.float64)
+        copied = (rng.uniform(size=len(codes)) >= l) & (codes < len(share))
+        groups = column.group[np.where(copied, codes, 0).astype(int)]
+        for group in np.unique(groups[copied]):  # a rare level stands for all that share its coordinate
+            members = np.flatnonzero(column.group == group)
+            mine = np.flatnonzero(copied & (groups == group))
+            p = share[members] / share[members].sum()
+            drawn[mine] = members[rng.choice(len(members), size=len(mine), p=p)]
+        return drawn
 
     def conditional(self, given: Mapping[Feature, Any]) -> Mixture:
         """Return the density of the other columns given the values of some, numbers or levels, exactly."""

@@ -119,8 +119,9 @@ DENSITIES: dict[str, State] = {
             "levels": levels("k"),
             "counts rows": floats("k", least=0),
             "group": integers("k", below="k"),
-            "kind": one_of("category", "text", "bool", "number"),
+            "kind": one_of("category", "text", "bool", "number", "code"),
             "categories": levels("c"),
+            "texts": names("k"),
         }
     ),
     "DensityClassifier": State(

@@ -154,7 +154,9 @@ def report(
         )
     X = np.asarray(X, dtype=np.float64)
     if np.isnan(X).any():
-        X = DensityImputer().fit_transform(X)  # only for the pictures; the figures are those of the comparison
+        X = np.asarray(
+            DensityImputer().fit_transform(X)
+        )  # only for the pictures; the figures are those of the comparison
     summary = summarise(
         X,
         y,

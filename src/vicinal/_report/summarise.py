@@ -86,8 +86,8 @@ def summarise(
     density = comparison.best["density"] or comparison.reference["density"]
     if density is not None:
         settings = comparison.settings["fit_rows"], comparison.settings["random_state"]
-        measured = Columns.of(list(comparison.types.values())).measured
-        summary["outliers"] = views.outliers(comparison.methods["density"][density], table, *settings, measured)
+        kinds = list(comparison.types.values())
+        summary["outliers"] = views.outliers(comparison.methods["density"][density], table, *settings, kinds)
     _add_views(summary, table, comparison, engine)
     return summary
 

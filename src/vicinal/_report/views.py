@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
+from vicinal._categories import CodedRows
 from vicinal._compare.folds import Fits, fitted, nearest
 from vicinal._compare.learned import images_of, learned_step
-from vicinal._compare.methods import Method
+from vicinal._compare.methods import Columns, Method
 from vicinal._compare.rows import ComparedTargets
 from vicinal._detect.explanation import explain
 from vicinal._lca.penalty_search import shared_searches
 from vicinal._notebook import column_shares
 from vicinal._plain import rounded
+from vicinal._tables import ColumnType
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,9 +185,9 @@ def path_of(metric: Any, label: str) -> dict[str, Any] | None:
 
 
 def outliers(
-    method: Method, table: Table, fit_rows: int, seed: int, measured: Iterable[int], most: int = 10
+    method: Method, table: Table, fit_rows: int, seed: int, kinds: Sequence[ColumnType], most: int = 10
 ) -> dict[str, Any] | None:
-    """Return the least likely rows, each scored under the density of the others in the columns at `measured`."""
+    """Return the least likely rows, each scored under the density of the others in the columns of which it is one."""
     X = table.X
     rows = np.arange(len(X))
     if len(X) > fit_rows:
@@ -201,7 +201,7 @@ def outliers(
         return None
     scores = detector.scored_table(explain=False)
     strangest = np.argsort(detector.training_scores_, kind="stable")[:most]
-    why = _reasons(detector, X[rows], strangest, table.columns, list(measured))
+    why = _reasons(detector, X[rows], strangest, table.columns, kinds)
     return unusual_rows(method.label, scores, strangest, why, rows, table.names)
 
 
@@ -257,24 +257,34 @@ def _detector(density: Any, unfitted: Any, X: np.ndarray) -> "DensityOutlierDete
 
 
 def _reasons(
-    detector: "DensityOutlierDetector", X: np.ndarray, strangest: np.ndarray, names: list[str], measured: list[int]
+    detector: "DensityOutlierDetector",
+    X: np.ndarray,
+    strangest: np.ndarray,
+    names: list[str],
+    kinds: Sequence[ColumnType],
 ) -> list[list[str]]:
     """Return sentences about what makes each of some rows unusual.
 
-    If the density cannot explain rows, an LCA of its standardised columns is used, whose kernel includes correlations. Its
-    penalty is fixed, because a search would take longer than everything else here.
+    If the density cannot explain rows, an LCA of its columns is used, whose kernel includes correlations. Its penalty is a fixed share
+    of the variances, because a search would take longer than everything else here.
     """
     from vicinal import LCA, DensityOutlierDetector
 
     as_unusual = np.ones(1, dtype=bool)  # all of them are
+    columns = Columns.of(kinds)
     try:
         explained = explain(detector, None, as_unusual, strangest)
     except TypeError:
+        used = [*columns.measured, *columns.levels]
+        scaled = X[:, used]
+        variances = scaled[:, : len(columns.measured)].var(axis=0)
+        names = [names[j] for j in used]
+        texts = {len(columns.measured) + k: kinds[j].levels for k, j in enumerate(columns.levels)}
+        rows: Any = CodedRows(scaled, np.array(names, dtype=object), texts) if texts else scaled
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                names = [names[j] for j in measured]
-                stand_in = make_pipeline(StandardScaler(), LCA(reg=0.1, tol=1e-5)).fit(X[:, measured])
+                stand_in = LCA(reg=0.1 * np.diag(variances) if len(variances) else 0.0, tol=1e-5).fit(rows)
                 explained = explain(DensityOutlierDetector.from_density(stand_in), None, as_unusual, strangest)
         except (ValueError, np.linalg.LinAlgError):
             return [[] for _ in strangest]

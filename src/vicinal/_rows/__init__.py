@@ -28,6 +28,7 @@ from vicinal._rows.validation import (
     is_frame,
     log_weights,
     own_rows,
+    truth_values,
     validate_data,
     without_numbers,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "log_weights",
     "open_rows",
     "own_rows",
+    "truth_values",
     "validate_data",
     "without_numbers",
 ]

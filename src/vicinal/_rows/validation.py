@@ -251,12 +251,17 @@ def without_numbers(X: Any) -> list[Any]:
     return [name for name, kind in zip(X.columns, X.dtypes, strict=True) if getattr(kind, "kind", "O") not in "biuf"]
 
 
+def truth_values(X: Any) -> list[Any]:
+    """Return the columns of a DataFrame that are booleans."""
+    return [name for name, kind in zip(X.columns, X.dtypes, strict=True) if getattr(kind, "kind", "O") == "b"]
+
+
 def _no_numbers(X: Any, got: str) -> str:
     """Return the message about rows that are not numbers."""
     where = f" Columns without numbers: {', '.join(map(str, without_numbers(X)[:8]))}." if is_frame(X) else ""
     return (
         f"X must hold numbers, got {got}.{where} Drop such columns, use vicinal.LCA or vicinal.ParzenWindows, whose densities "
-        "include the categories of a DataFrame, or make numbers of them: make_pipeline(TableEncoder(), "
+        "include the categories of a DataFrame, or make numbers of them: make_pipeline(TableEncoder(categories='one_hot'), "
         "StandardScaler(), estimator). (DensityOutlierDetector and compare do this themselves.)"
     )
 

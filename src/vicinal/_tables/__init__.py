@@ -16,7 +16,7 @@ from vicinal._tables.column_type import KINDS, ColumnType, TableError, array_typ
 from vicinal._tables.dependence import dependent_columns
 from vicinal._tables.dequantizer import Dequantizer, EqualRows
 from vicinal._tables.encoder import TableEncoder
-from vicinal._tables.frames import check_names, column_types, parse_types, read_dates
+from vicinal._tables.frames import as_frame, check_names, column_types, parse_types, read_dates
 from vicinal._tables.preparing import Note, PreparedTable, describe_gaps, prepare, prepare_table, refuse_infinite
 from vicinal._tables.rows import collected, is_mapped, parts_of
 
@@ -30,6 +30,7 @@ __all__ = [
     "TableEncoder",
     "TableError",
     "array_types",
+    "as_frame",
     "check_names",
     "collected",
     "column_types",

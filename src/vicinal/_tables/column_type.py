@@ -1,5 +1,6 @@
 """Detection of the kind of a column of numbers: measurements, rounded measurements, booleans, identifiers, constants."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ KINDS = (
     "tied",
     "boolean",
     "category",
+    "indicator",
     "date",
     "text",
     "identifier",
@@ -21,8 +23,10 @@ KINDS = (
     "constant",
     "empty",
 )
-# The kinds from which a density can be learned: the values are quantities, and noise can undo rounding (a lattice).
+# The kinds from which any density can be learned: the values are quantities, and noise can undo rounding (a lattice).
 MEASURED = ("continuous", "lattice")
+# The kinds that `LCA` and `ParzenWindows` learn as levels beside the quantities.
+LEVELS = ("boolean", "category")
 
 # Values tie if more than this share of the rows repeat an earlier one.
 _MANY_REPEATS = 0.05
@@ -68,12 +72,13 @@ class ColumnType(NamedTuple):
     Attributes
     ----------
     kind : str
-        One of "continuous", "lattice", "tied", "boolean", "category", "date", "text", "identifier", "counter", "constant"
-        and "empty".
+        One of "continuous", "lattice", "tied", "boolean", "category", "date", "text", "identifier", "counter", "constant",
+        "empty", and "indicator" for a 0/1 column that was made of a value of a category.
     step, offset : float or None
         The lattice: its values are ``offset + k * step`` with whole numbers k. None for other kinds.
     format : str or None
-        The format of dates that are written as text: "ISO8601", or a format of ``strptime``. None for other kinds.
+        The format of dates that are written as text: "ISO8601", or a format of ``strptime``; the levels of a column of codes, as JSON.
+        None for other kinds.
     tied : float
         The share of the rows of a tied column whose value occurs in an earlier row. It is 0 for real
         measurements; a density of many tied values can be made arbitrarily high. A tied column that the user declares
@@ -96,7 +101,7 @@ class ColumnType(NamedTuple):
             return f"lattice of step {self.step:g}"
         if self.kind == "tied":
             return f"tied ({100 * self.tied:.0f} % of the rows repeat a value)"
-        return f"date ({self.format})" if self.format else self.kind
+        return f"date ({self.format})" if self.kind == "date" and self.format else self.kind
 
     @property
     def spec(self) -> str:
@@ -106,8 +111,18 @@ class ColumnType(NamedTuple):
 
     @property
     def measured(self) -> bool:
-        """Whether the values are quantities, from which a density can be learned."""
+        """Whether the values are quantities, from which any density can be learned."""
         return self.kind in MEASURED
+
+    @property
+    def levels(self) -> list[str]:
+        """The levels of a column of codes, in their order; empty for other columns."""
+        return json.loads(self.format) if self.has_levels and self.format else []
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether the values are levels, which `LCA` and `ParzenWindows` learn beside quantities."""
+        return self.kind in LEVELS
 
 
 def number_type(values: np.ndarray, name: str = "") -> ColumnType:
@@ -193,6 +208,8 @@ def requested_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> 
         raise TableError(f"types: {name!r} cannot be {kind!r}; expected one of {', '.join(KINDS)}.")
     if kind in ("continuous", "tied"):
         return ColumnType(kind, tied=number_type(values).tied)
+    if kind in LEVELS and detail:
+        return ColumnType(kind, format=detail)
     if kind != "lattice":
         return ColumnType(kind)
     values = np.asarray(values, dtype=np.float64)

@@ -12,11 +12,11 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_flag, check_random_state
+from vicinal._checks import check_choice, check_random_state
 from vicinal._notebook import NotebookMixin
 from vicinal._tables.column_type import ColumnType, TableError
 from vicinal._tables.dequantizer import Dequantizer
-from vicinal._tables.encoding import as_texts, differs, encoded, output_name, outputs_of
+from vicinal._tables.encoding import CATEGORIES, as_texts, differs, encoded, output_name, outputs_of
 from vicinal._tables.frames import as_frame, check_names, column_types, is_numeric
 from vicinal._words import count, shown, similar_columns
 
@@ -25,7 +25,8 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     """Convert the columns of a table to numbers, according to the kind of each column.
 
     Numbers are not changed. A date becomes days (since 1970-01-01) and, if they vary, the sine and cosine of its
-    position in the year, in the week and in the day. With ``one_hot``, a category becomes one 0/1 column per value. Text and
+    position in the year, in the week and in the day. Categories and truth values become columns of levels, from which
+    :class:`vicinal.LCA` and :class:`vicinal.ParzenWindows` learn as they are; other methods need one of the other values of ``categories``. Text and
     columns that identify or number the rows, are constant, or are empty are left out. Missing values stay missing
     (NaN); :class:`vicinal.DensityImputer` fills them in.
 
@@ -36,8 +37,14 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     log : list of str, optional
         Columns of positive quantities of which the logarithm is used, under the name "log(column)". The distance between
         logarithms is that of ratios, which is usually meant for prices, incomes and other skewed quantities.
-    one_hot : bool, default=False
-        Whether to convert categories to 0/1 columns with the names "column=value"; otherwise they are left out.
+    categories : {"levels", "codes", "one_hot", "omit", "codes and one_hot"}, default="levels"
+        What is made of categories and of truth values:
+
+        - "levels": a column of the dtype category; ``transform`` then returns a DataFrame;
+        - "codes": a column of numbers, the position of the value in ``levels_``, and the number of these for another value;
+        - "one_hot": 0/1 columns with the names "column=value"; truth values are one 0/1 column;
+        - "omit": categories are left out, and truth values are a 0/1 column;
+        - "codes and one_hot": both kinds of columns.
     random_state : int, default=0
         The seed of the noise that densities need on rounded columns (`dequantizer`). ``transform`` adds none.
 
@@ -63,7 +70,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     >>> import pandas as pd
     >>> from vicinal import TableEncoder
     >>> table = pd.DataFrame({"price": [9.5, 8.0, 9.5, 7.0], "colour": ["red", "blue", "red", "blue"]})
-    >>> encoder = TableEncoder(one_hot=True).fit(table)
+    >>> encoder = TableEncoder(categories="one_hot").fit(table)
     >>> list(encoder.get_feature_names_out())
     ['price', 'colour=blue', 'colour=red']
     >>> encoder.transform(table[:2])
@@ -76,12 +83,12 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         types: Mapping[str, Any] | None = None,
         *,
         log: Sequence[str] | None = None,
-        one_hot: bool = False,
+        categories: str = "levels",
         random_state: int = 0,
     ) -> None:
         self.types = types
         self.log = log
-        self.one_hot = one_hot
+        self.categories = categories
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Tags:
@@ -103,7 +110,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         -------
         self
         """
-        check_flag(self.one_hot, "one_hot")
+        check_choice(self.categories, "categories", CATEGORIES)
         check_random_state(self.random_state)
         frame = as_frame(X)
         self.n_features_in_ = frame.shape[1]
@@ -122,7 +129,11 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
             (position, part, kind)
             for position, column_type in enumerate(found)
             for part, kind in outputs_of(
-                frame.iloc[:, position], column_type, self.one_hot, str(names[position]) in log
+                frame.iloc[:, position],
+                column_type,
+                self.categories,
+                log=str(names[position]) in log,
+                declared=str(names[position]) in (self.types or {}),
             )
         ]
         made = [output_name(str(names[position]), part) for position, part, _ in outputs]
@@ -158,6 +169,18 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         return [part == "days" for part in self._parts]
 
     @property
+    def level_texts(self) -> dict[int, list[str]]:
+        """The levels of each column of levels or codes, in their order, by its position in the output."""
+        check_is_fitted(self, "_columns")
+        return {k: kind.levels for k, kind in enumerate(self.feature_types_) if self._parts[k] == "codes"}
+
+    @property
+    def levels_(self) -> dict[str, list[str]]:
+        """The levels of each column of levels or codes, in their order, by name."""
+        names = self.get_feature_names_out()
+        return {str(names[k]): texts for k, texts in self.level_texts.items()}
+
+    @property
     def sources(self) -> list[str]:
         """The raw column of each column of the output."""
         check_is_fitted(self, "_columns")
@@ -184,8 +207,10 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         named = zip(self._sources, self._parts, strict=True)
         return np.array([output_name(str(self._columns[position]), part) for position, part in named], dtype=object)
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Return the numbers, NaN where a value is missing.
+    def transform(self, X: Any) -> Any:
+        """Return the numbers, NaN where a value is missing; with columns of levels, a DataFrame.
+
+        A level that the training rows lack is not a category of the dtype, but remains as it is.
 
         Parameters
         ----------
@@ -194,15 +219,29 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
 
         Returns
         -------
-        ndarray of shape (n_samples, n_features_out)
+        ndarray of shape (n_samples, n_features_out), or DataFrame
         """
         frame = self.pick(X)
-        formats = {name: kind.format for name, kind in self.types_.items()}
+        raw, made = self.types_, self.feature_types_
         values = np.empty((len(frame), len(self._parts)))
         for j, (position, part) in enumerate(zip(self._sources, self._parts, strict=True)):
             name = str(self._columns[position])
-            values[:, j] = encoded(frame[name], part, formats[name])
-        return values
+            values[:, j] = encoded(frame[name], part, raw[name], made[j])
+        return self._with_levels(values, frame) if self.categories == "levels" and self.level_texts else values
+
+    def _with_levels(self, values: np.ndarray, frame: Any) -> Any:
+        """Return a DataFrame of numbers and of levels; a column with other values than the known levels holds them as text."""
+        import pandas as pd
+
+        columns: dict[str, Any] = dict(zip(self.get_feature_names_out(), values.T, strict=True))
+        for k, texts in self.level_texts.items():
+            name, codes = list(columns)[k], values[:, k]
+            if np.nanmax(codes, initial=0.0) < len(texts):
+                columns[name] = pd.Categorical.from_codes(np.nan_to_num(codes, nan=-1.0).astype(int), texts)
+            else:
+                shown = as_texts(frame[self.sources[k]]).astype(object)
+                columns[name] = shown.where(shown.notna(), None).to_numpy()
+        return pd.DataFrame(columns, index=frame.index)
 
     def pick(self, X: Any) -> Any:
         """Return the raw columns that ``transform`` reads, by name, as a DataFrame; raise an error if some are missing.
@@ -356,12 +395,12 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
             if column not in columns:
                 columns.append(column)
             outputs.append((columns.index(column), part))
-        encoder = cls(one_hot=True)
+        encoder = cls(categories="one_hot")
         encoder.n_features_in_ = len(columns)
         encoder.feature_names_in_ = encoder._columns = np.array(columns, dtype=object)
         encoder._sources = np.array([position for position, _ in outputs], dtype=np.int64)
         encoder._parts = np.array([part for _, part in outputs], dtype=object)
-        plain, coded = ColumnType("continuous"), ColumnType("boolean")
+        plain, coded = ColumnType("continuous"), ColumnType("indicator")
         encoder._column_types = _packed([plain] * len(columns))
         encoder._feature_types = _packed([plain if part == "number" else coded for _, part in outputs])
         encoder._keep_constants({})

@@ -1,14 +1,17 @@
-"""Conversion of one raw column of a table: numbers, days and positions in the year, week and day, or 0/1 columns."""
+"""Conversion of one raw column of a table: numbers, days and positions in the year, week and day, codes of levels, or 0/1 columns."""
 
+import json
 from typing import Any
 
 import numpy as np
 
 from vicinal._tables.column_type import ColumnType, TableError, number_type
-from vicinal._tables.frames import as_numbers, is_numeric, read_dates
+from vicinal._tables.frames import MOST_LEVELS, as_numbers, is_numeric, read_dates
 from vicinal._words import count
 
 _DAY = 86_400.0  # seconds
+# What is made of categories: columns of levels, the codes of these, 0/1 columns, or nothing.
+CATEGORIES = ("levels", "codes", "one_hot", "omit", "codes and one_hot")
 _MOST_VALUES = 1_000  # the number of values of a column that the user declares as a category; more would fill the memory with zeros
 _MOST_WHOLE = 2.0**53  # beyond this, not every whole number is a float
 # The periodic parts of a date: the length of the period, and the position of a time in it.
@@ -25,24 +28,42 @@ _VARIES: dict[str, Any] = {
 }
 
 
-def outputs_of(column: Any, kind: ColumnType, one_hot: bool, log: bool = False) -> list[tuple[str, ColumnType]]:
-    """Return the outputs of a raw column, each with its kind."""
+def outputs_of(
+    column: Any, kind: ColumnType, categories: str, *, log: bool = False, declared: bool = False
+) -> list[tuple[str, ColumnType]]:
+    """Return the outputs of a raw column, each with its kind.
+
+    Parameters
+    ----------
+    categories : str
+        One of `CATEGORIES`.
+    log : bool
+        Whether the logarithm is used.
+    declared : bool
+        Whether the user declared the kind, so that 0/1 columns of many values are wanted.
+    """
     if log:
         if kind.kind not in ("continuous", "lattice", "tied"):
             raise TableError(f"log: {str(column.name)!r} is not a quantity, but a column of the kind {kind.kind}.")
         return [("log", kind._replace(log=True))]
-    if kind.kind in ("continuous", "lattice", "tied", "boolean"):
+    as_codes = categories == "levels" or categories.startswith("codes")
+    if kind.kind in ("continuous", "lattice", "tied") or (kind.kind == "boolean" and not as_codes):
         return [("number", kind)]
-    if kind.kind == "category" and one_hot:
-        values = sorted(as_texts(column).dropna().unique())
+    outputs = []
+    if as_codes and (kind.kind == "boolean" or (kind.kind == "category" and (declared or _repeats(column)))):
+        outputs = [("codes", kind._replace(format=json.dumps(_levels(column), ensure_ascii=False)))]
+    if kind.kind == "category" and categories.endswith("one_hot"):
+        values = _levels(column)
+        if len(values) > MOST_LEVELS and not declared:
+            return outputs
         if len(values) > _MOST_VALUES:
             raise TableError(
                 f"{str(column.name)!r} has {len(values):,} values, and at most {_MOST_VALUES:,} can be converted to 0/1 columns. "
                 "Declare it as text to leave it out, or merge rare values."
             )
-        return [(f"={value}", ColumnType("boolean")) for value in values]
+        return [*outputs, *((f"={value}", ColumnType("indicator")) for value in values)]
     if kind.kind != "date":
-        return []
+        return outputs
     dates = read_dates(column, kind.format)
     days = number_type(_days(dates))
     parts = [] if days.kind == "constant" else [("days", days)]
@@ -53,20 +74,23 @@ def outputs_of(column: Any, kind: ColumnType, one_hot: bool, log: bool = False) 
 
 
 def output_name(column: str, part: str) -> str:
-    if part in ("number", "days"):
+    if part in ("number", "days", "codes"):
         return column
     if part == "log":
         return f"log({column})"
     return f"{column}{part}" if part.startswith("=") else f"{column}:{part}"
 
 
-def encoded(column: Any, part: str, written: str | None) -> np.ndarray:
-    """Return one output of a raw column."""
+def encoded(column: Any, part: str, raw: ColumnType, made: ColumnType) -> np.ndarray:
+    """Return one output of a raw column, from the kinds of both."""
+    written = raw.format
     if part in ("number", "log"):
         if not is_numeric(column):
             raise TableError(f"1 column of the model must be numeric: {describe_text(column)}.")
         numbers = as_numbers(column).astype(np.float64)
         return numbers if part == "number" else _logarithms(numbers, column)
+    if part == "codes":
+        return _codes(column, made.levels)
     if part.startswith("="):
         texts = as_texts(column)
         coded = (texts == part[1:]).to_numpy(dtype=np.float64, na_value=np.nan)
@@ -85,6 +109,36 @@ def encoded(column: Any, part: str, written: str | None) -> np.ndarray:
     name, _, function = part.partition("_")
     angle = 2.0 * np.pi * _ROUNDS[name](dates).to_numpy(dtype=np.float64, na_value=np.nan)
     return np.sin(angle) if function == "sin" else np.cos(angle)
+
+
+def _repeats(column: Any) -> bool:
+    """Return whether a category has a dtype of categories, or at most half as many values as rows: others are free text."""
+    return str(column.dtype) == "category" or column.nunique() <= 0.5 * column.notna().sum()
+
+
+def _levels(column: Any) -> list[str]:
+    """Return the different values of a category as text, numbers in their order."""
+    texts = as_texts(column).dropna().unique().tolist()
+    return sorted(texts, key=_as_number if is_numeric(column) else None)
+
+
+def _as_number(text: str) -> float:
+    """Return the number of a level of a column of numbers or truth values; NaN for another text."""
+    try:
+        return {"True": 1.0, "False": 0.0}[text] if text in ("True", "False") else float(text)
+    except ValueError:  # it was text in the training rows
+        return np.nan
+
+
+def _codes(column: Any, texts: list[str]) -> np.ndarray:
+    """Return the position of each value among the levels, and their number for another value."""
+    missing = column.isna().to_numpy(dtype=bool)
+    values: list[Any] = as_texts(column).tolist()
+    levels: list[Any] = texts
+    if is_numeric(column):
+        values, levels = as_numbers(column).tolist(), [_as_number(text) for text in texts]
+    code_of = {level: float(k) for k, level in enumerate(levels)}
+    return np.where(missing, np.nan, [code_of.get(value, float(len(texts))) for value in values])
 
 
 def _logarithms(numbers: np.ndarray, column: Any) -> np.ndarray:

@@ -18,7 +18,8 @@ from vicinal._tables.column_type import ColumnType, TableError, number_type, req
 from vicinal._words import shown, similar_columns
 
 _TRUTH = {"true": True, "false": False}
-MOST_LEVELS = 50  # more distinct strings than this are names or sentences, not categories
+# More distinct strings than this are names or sentences, not categories, unless there are ten rows or more for each.
+MOST_LEVELS, _ROWS_PER_LEVEL = 50, 10
 _FEWEST_NAMES = 10
 # The formats of dates; the first one that fits all entries of a column is used. If a date fits both formats of a pair, as
 # 03/04/2024 does, the first is used, and a note says that the dates are ambiguous.
@@ -147,7 +148,7 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
                     exactly zero, logarithms and ratios of counts (rows that repeat as a whole are counted once)
     "continuous"    all other numbers
     "date"          the values are times, or text that consists of dates of one format
-    "category"      the values are text, with at most 50 different values
+    "category"      the values are text, with at most 50 different values, or at least ten rows per value
     "text"          the values are other text
     ==============  =================================================================================================
 
@@ -220,7 +221,7 @@ def _found(column: Any) -> ColumnType:
         return ColumnType("date", format=written)
     if n_values == len(texts) and len(texts) >= _FEWEST_NAMES and not hidden_numbers(texts):
         return ColumnType("identifier")
-    return ColumnType("category" if n_values <= MOST_LEVELS else "text")
+    return ColumnType("category" if n_values <= max(MOST_LEVELS, len(texts) // _ROWS_PER_LEVEL) else "text")
 
 
 def hidden_numbers(texts: Any) -> str | None:

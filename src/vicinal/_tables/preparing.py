@@ -14,7 +14,7 @@ from vicinal._checks import check_choice
 from vicinal._notebook import table_html
 from vicinal._tables.column_type import ColumnType, TableError, describe_types
 from vicinal._tables.encoder import TableEncoder
-from vicinal._tables.encoding import describe_text
+from vicinal._tables.encoding import CATEGORIES, describe_text
 from vicinal._tables.frames import (
     MOST_LEVELS,
     as_frame,
@@ -46,7 +46,8 @@ class PreparedTable(NamedTuple):
     Attributes
     ----------
     X : DataFrame of float64
-        The features without noise, with NaN for missing values that `missing` keeps.
+        The features without noise, with NaN for missing values that `missing` keeps. Columns of levels are codes, whose texts are
+        in ``encoder.levels_``.
     labels : Series or None
         The target or the groups of the rows that were kept.
     rows : array
@@ -71,21 +72,26 @@ class PreparedTable(NamedTuple):
         """The kind of each feature, by name."""
         return dict(zip(map(str, self.X.columns), self.encoder.feature_types_, strict=True))
 
-    def measured(self) -> "PreparedTable":
-        """Return the table with the features that densities and LCA can learn from: continuous ones and lattices.
+    def learnable(self, *, levels: bool) -> "PreparedTable":
+        """Return the table with the features that a density can learn from.
+
+        Parameters
+        ----------
+        levels : bool
+            Whether these include columns of levels beside quantities (continuous columns and lattices).
 
         Returns
         -------
         PreparedTable
         """
-        are_measured = np.array([kind.measured for kind in self.encoder.feature_types_], dtype=bool)
-        if are_measured.all():
+        learnable = _learnable(self.encoder, levels=levels)
+        if learnable.all():
             return self
-        values = chosen(self.X.to_numpy(), np.ones(len(self.X), dtype=bool), are_measured)
-        notes = [Note(text, True) for text in kept_out_notes(self.feature_types)]
+        values = chosen(self.X.to_numpy(), np.ones(len(self.X), dtype=bool), learnable)
+        notes = [Note(text, True) for text in kept_out_notes(self.feature_types, levels=levels)]
         return self._replace(
-            X=_as_features(values, self.X.columns[are_measured], self.X.index),
-            encoder=self.encoder.select(np.flatnonzero(are_measured)),
+            X=_as_features(values, self.X.columns[learnable], self.X.index),
+            encoder=self.encoder.select(np.flatnonzero(learnable)),
             notes=[*self.notes, *notes],
         )
 
@@ -123,18 +129,29 @@ class PreparedTable(NamedTuple):
         return self._replace(X=self.X.iloc[rows], labels=labels, rows=self.rows[rows])
 
 
-def kept_out_notes(types: Mapping[str, ColumnType]) -> list[str]:
-    """Return which columns densities and LCA do not learn from, and why, in sentences; an empty list if they learn from all."""
+def _learnable(encoder: TableEncoder, *, levels: bool) -> np.ndarray:
+    """Return which columns of the output are quantities or, with `levels`, codes of levels."""
+    coded = encoder.level_texts if levels else {}
+    return np.array([kind.measured or k in coded for k, kind in enumerate(encoder.feature_types_)], dtype=bool)
+
+
+def kept_out_notes(types: Mapping[str, ColumnType], *, levels: bool) -> list[str]:
+    """Return which columns densities do not learn from, and why, in sentences; an empty list if they learn from all."""
     tied = {name: kind for name, kind in types.items() if kind.kind == "tied"}
-    others = [(name, kind) for name, kind in types.items() if not kind.measured and name not in tied]
+    others = [
+        (name, kind)
+        for name, kind in types.items()
+        if not (kind.measured or kind.kind == "tied" or (levels and kind.has_levels))
+    ]
     notes = []
     if others:
-        notes.append(f"Left out, because densities and LCA learn only from quantities: {describe_types(others)}.")
+        only = "quantities and levels" if levels else "quantities"
+        notes.append(f"Left out, because this density learns only from {only}: {describe_types(others)}.")
     if tied:
         shares = [f"{name!r} ({100 * kind.tied:.0f} % of the rows)" for name, kind in list(tied.items())[:8]]
         rest = f" and {len(tied) - 8} more" if len(tied) > 8 else ""
         notes.append(
-            "Left out of densities and of LCA, because their values repeat, but fill no even steps, so that a density could be "
+            "Left out of densities, because their values repeat, but fill no even steps, so that a density could be "
             f"made arbitrarily high: {', '.join(shares)}{rest}. Pass {_as_kind(next(iter(tied)), 'continuous')} "
             "to include such a column."
         )
@@ -148,7 +165,7 @@ def prepare(
     drop: Sequence[str] = (),
     log: Sequence[str] = (),
     types: Mapping[str, Any] | None = None,
-    one_hot: bool = False,
+    categories: str = "omit",
     missing: str = "refuse",
     random_state: int = 0,
 ) -> PreparedTable:
@@ -168,8 +185,9 @@ def prepare(
         Columns of positive quantities of which the logarithm is used; a note names skewed columns for which this is advisable.
     types : dict, optional
         Overrides of the kinds that :func:`column_types` detects, by column.
-    one_hot : bool, default=False
-        Whether to convert categories to 0/1 columns; otherwise they are left out.
+    categories : {"omit", "one_hot", "codes", "codes and one_hot"}, default="omit"
+        What is made of categories: nothing, 0/1 columns, or the codes of their levels, which ``vicinal learn`` and ``vicinal compare``
+        use for densities.
     missing : {"refuse", "drop", "impute", "marginalise"}, default="refuse"
         The treatment of missing values of features: raise an error, leave such rows out, or keep them (NaN in X) for
         an imputer or for a density that learns from rows with missing values. Rows without a target raise an error or are
@@ -191,7 +209,14 @@ def prepare(
     (['size'], ["Left out, because they identify or number the rows: counter: 'id'."])
     """
     return prepare_table(
-        table, target, drop=drop, log=log, types=types, one_hot=one_hot, missing=missing, random_state=random_state
+        table,
+        target,
+        drop=drop,
+        log=log,
+        types=types,
+        categories=categories,
+        missing=missing,
+        random_state=random_state,
     )
 
 
@@ -202,19 +227,22 @@ def prepare_table(
     drop: Sequence[str] = (),
     log: Sequence[str] = (),
     types: Mapping[str, Any] | None = None,
-    one_hot: bool = False,
+    categories: str = "omit",
     missing: str = "refuse",
     random_state: int = 0,
     partial: bool = False,
-    measured_only: bool = False,
+    for_density: bool = False,
 ) -> PreparedTable:
     """Prepare a table.
 
-    With `partial`, missing labels mean unknown and are kept. With `measured_only`, missing values count only in the columns that
-    `PreparedTable.measured` keeps. If columns of the table are memory maps, the features are one, too.
+    With `partial`, missing labels mean unknown and are kept. With `for_density`, missing values count only in the columns that
+    `PreparedTable.learnable` keeps. If columns of the table are memory maps, the features are one, too, and categories are left out.
     """
     check_choice(missing, "missing", MISSING)
+    check_choice(categories, "categories", tuple(name for name in CATEGORIES if name != "levels"))
     frame = as_frame(table)
+    if is_mapped(frame):
+        categories = {"codes": "omit", "codes and one_hot": "one_hot"}.get(categories, categories)
     check_names(drop, frame.columns, "drop")
     if label is not None:
         check_names([label], frame.columns, "target")
@@ -228,28 +256,28 @@ def prepare_table(
         for name, kind in (types or {}).items()
         if name not in (*drop, label)
     }
-    encoder = TableEncoder(types or None, log=list(log) or None, one_hot=one_hot, random_state=random_state)
+    encoder = TableEncoder(types or None, log=list(log) or None, categories=categories, random_state=random_state)
     encoder.fit(features)
     kinds = encoder.types_
     notes += [
-        *_notes_on_columns(features, kinds, one_hot),
+        *_notes_on_columns(features, kinds, categories, set(encoder.sources)),
         *_notes_on_days(features, kinds),
         *_notes_on_skew(features, kinds, log),
     ]
     if not len(encoder.get_feature_names_out()):
         if all(kind.kind == "constant" for kind in kinds.values()):
             raise TableError(_all_constant(len(features)), notes)
-        usable = not one_hot and _categories(features, kinds.items())
+        usable = categories == "omit" and _categories(features, kinds.items())
         hint = _hints(features, list(kinds.items()))
-        hint += " Pass one_hot=True to use categories as 0/1 columns." if usable else ""
-        raise TableError(f"no numeric columns are left to use as features.{hint}", notes)
+        hint += _AS_INDICATORS if usable else ""
+        raise TableError(f"no column is left to learn from.{hint}", notes)
     encoder = encoder.select(np.arange(len(encoder.get_feature_names_out())))
     names = [str(name) for name in encoder.get_feature_names_out()]
     blocks = (encoder.transform(features.iloc[part]) for part in parts_of(len(features)))
     values = collected(blocks, len(names), mapped=is_mapped(features))
     refuse_infinite(values, names, ", or drop the columns")
     labels = None if label is None else frame[label]
-    counted = np.array([kind.measured or not measured_only for kind in encoder.feature_types_], dtype=bool)
+    counted = _learnable(encoder, levels=True) | (not for_density)
     rows = _Gaps(values, counted, encoder.sources, None if partial else labels).kept_rows(missing, notes)
     changing = _changing(values, rows)
     if not changing.all():
@@ -273,7 +301,7 @@ def _all_constant(n: int) -> str:
     return f"every feature is constant over the {count(n, 'row')}, so there is nothing to learn from."
 
 
-def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool) -> list[Note]:
+def _notes_on_columns(features: Any, types: dict[str, ColumnType], categories: str, used: set[str]) -> list[Note]:
     """Return notes about columns that are left out, and about the conversion of columns that are not plain numbers."""
 
     def of(*kinds: str) -> list[tuple[str, ColumnType]]:
@@ -288,13 +316,17 @@ def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool
     if rows_named:
         named = f"Left out, because they identify or number the rows: {describe_types(rows_named)}."
         notes.append(Note(named + _hints(features, rows_named), True))
-    unread = of("text") if one_hot else of("text", "category")
+    unread = [column for column in of("text", "category") if column[0] not in used]
     if unread:
-        notes.append(Note(_unread(features, unread, one_hot), True))
-    if one_hot and of("category"):
-        counted = [f"{name} ({features[name].nunique()} values)" for name, _ in of("category")]
-        hints = _hints(features, of("category"))
-        notes.append(Note(f"Converted to 0/1 columns: {shown(counted)}.{hints}", bool(hints)))
+        notes.append(Note(_unread(features, unread, categories), True))
+    read = [column for column in of("category") if column[0] in used]
+    if read:
+        counted = [f"{name} ({features[name].nunique()} values)" for name, _ in read]
+        hints = _hints(features, read)
+        done = {"codes": "Used as levels", "one_hot": "Converted to 0/1 columns"}.get(
+            categories, "Used as levels and as 0/1 columns"
+        )
+        notes.append(Note(f"{done}: {shown(counted)}.{hints}", bool(hints)))
     if of("date"):
         notes.append(
             Note(f"Converted dates to days and positions in the year, week and day: {shown(dict(of('date')))}.")
@@ -350,17 +382,21 @@ def _notes_on_skew(features: Any, types: dict[str, ColumnType], log: Sequence[st
     return notes
 
 
-def _unread(features: Any, columns: list[tuple[str, ColumnType]], one_hot: bool) -> str:
+_AS_INDICATORS = " Pass categories='one_hot' to use categories as 0/1 columns."
+
+
+def _unread(features: Any, columns: list[tuple[str, ColumnType]], categories: str) -> str:
     described = [describe_text(features[name]) for name, _ in columns]
     rest = f"; and {len(described) - 8} more" if len(described) > 8 else ""
-    text = (
-        f"Left out {count(len(columns), 'column')} of text: {'; '.join(described[:8])}{rest}."
-        if not one_hot
-        else f"Left out, because they have more than {MOST_LEVELS} different values each (too many for 0/1 columns): "
-        f"{shown(dict(columns))}."
-    )
-    if not one_hot and _categories(features, columns):
-        text += " Pass one_hot=True to use categories as 0/1 columns."
+    if categories == "one_hot":
+        text = (
+            f"Left out, because they have more than {MOST_LEVELS} different values each (too many for 0/1 columns): "
+            f"{shown(dict(columns))}."
+        )
+    else:
+        text = f"Left out {count(len(columns), 'column')} of text: {'; '.join(described[:8])}{rest}."
+    if categories == "omit" and _categories(features, columns):
+        text += _AS_INDICATORS
     return text + _hints(features, columns)
 
 

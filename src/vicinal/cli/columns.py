@@ -41,7 +41,8 @@ def prepare(
     label_option: str = "--target",
     partial: bool = False,
     also_drop: Sequence[str] = (),
-    measured_only: bool = False,
+    categories: str = "omit",
+    for_density: bool = False,
 ) -> PreparedTable:
     """Return the features of a table by the options of the command line; print what was done and what is unusual.
 
@@ -58,8 +59,10 @@ def prepare(
         Whether missing labels mean "not known" and are kept.
     also_drop : list of str
         Columns that are not features for reasons other than ``--drop``.
-    measured_only : bool
-        Whether missing values count only in columns of quantities, because the method uses no others.
+    categories : str
+        What is made of categories; see `vicinal.tables.prepare`.
+    for_density : bool
+        Whether missing values count only in columns from which densities learn, because the method uses no others.
     """
     drop = [*split_names(arguments.drop, frame.columns), *also_drop]
     check_names([] if label is None else [label], frame.columns, label_option)
@@ -77,11 +80,11 @@ def prepare(
             drop=list(dict.fromkeys(drop)),
             log=split_names(arguments.log, frame.columns),
             types=types,
-            one_hot=arguments.one_hot,
+            categories=categories,
             missing=arguments.missing,
             random_state=arguments.seed,
             partial=partial,
-            measured_only=measured_only,
+            for_density=for_density,
         )
     except TableError as error:
         print_notes(error.notes, console)
@@ -98,16 +101,17 @@ def print_notes(notes: Iterable[Note], console: Console) -> list[Note]:
     return notes
 
 
-def measured(prepared: PreparedTable, console: Console, method: str) -> PreparedTable:
-    """Return the features that a density or LCA learns from.
+def learnable(prepared: PreparedTable, console: Console, method: str, *, levels: bool) -> PreparedTable:
+    """Return the features that a density learns from: quantities and, with `levels`, levels.
 
     Print which columns are left out, and raise an error if none remains.
     """
-    narrow = prepared.measured()
+    narrow = prepared.learnable(levels=levels)
     if not narrow.X.shape[1]:
+        kinds = "quantities and categories" if levels else "quantities"
         raise Failure(
             DATA,
-            f"{method} learns from quantities, and no column holds any: {describe_types(prepared.feature_types.items())}. Pass "
+            f"{method} learns from {kinds}, and no column holds any: {describe_types(prepared.feature_types.items())}. Pass "
             "--type COL=lattice to treat a column of whole numbers as a quantity, or --type COL=continuous for one whose values repeat.",
         )
     new = print_notes(narrow.notes[len(prepared.notes) :], console)
@@ -124,10 +128,11 @@ def note_dependence(prepared: PreparedTable, console: Console) -> tuple[Prepared
     list of str
         The columns.
     """
-    n, d = prepared.X.shape
-    if is_mapped(prepared.X):  # larger than memory
+    numbers = prepared.X.drop(columns=list(prepared.encoder.levels_))
+    n, d = numbers.shape
+    if is_mapped(prepared.X) or not d:  # larger than memory, or without numbers
         return prepared, []
-    names = [str(prepared.X.columns[j]) for j in dependent_columns(prepared.X.to_numpy())]
+    names = [str(numbers.columns[j]) for j in dependent_columns(numbers.to_numpy())]
     if names:
         text = (
             f"Linear combinations of other columns: {shown(names)}. The rows span {d - len(names)} of {d} dimensions, and the width of "
@@ -142,6 +147,23 @@ def note_dependence(prepared: PreparedTable, console: Console) -> tuple[Prepared
     else:
         return prepared, []
     return prepared._replace(notes=[*prepared.notes, *print_notes([Note(text, True)], console)]), names
+
+
+def smoothing_of(estimator: Any, prepared: PreparedTable) -> dict[str, float]:
+    """Return the share of levels that are drawn and not copied from neighbours, by column."""
+    return dict(zip(prepared.encoder.levels_, map(float, getattr(estimator, "category_smoothing_", ())), strict=False))
+
+
+def levels_text(estimator: Any, prepared: PreparedTable) -> str:
+    """Return which columns a density learned as quantities and as levels, with the l of each of the latter."""
+    smoothing = smoothing_of(estimator, prepared)
+    numbers = [str(name) for name in prepared.X.columns if str(name) not in smoothing]
+    parts = [f"{name} (l = {l:.2g})" for name, l in sorted(smoothing.items(), key=lambda item: item[1])]
+    beside = f"quantities: {shown(numbers, most=20)}; " if numbers else ""
+    return (
+        f"{beside}categories: {', '.join(parts[:20])}{' ...' if len(parts) > 20 else ''}. (l is the share of levels that the other columns "
+        "do not predict: 0 for a column that they determine, 1 for an independent one.)"
+    )
 
 
 class Picked(NamedTuple):

@@ -23,7 +23,7 @@ from vicinal.cli.models import make_engine
 from vicinal.cli.outputs import output_failure, write_json, write_lines, write_text
 from vicinal.cli.parser import make_parser
 from vicinal.cli.paths import is_special
-from vicinal.cli.reading_code import loading_code
+from vicinal.cli.reading_code import categories_of, loading_code
 from vicinal.cli.tables import TableOptions, chosen_columns, read_table, table_options
 from vicinal.cli.wording import name_options
 
@@ -43,7 +43,7 @@ def compare(arguments: Namespace, console: Console) -> None:
     engine = make_engine(arguments)
     choice = chosen_columns(arguments.columns, [arguments.target])
     table = read_table(arguments.data, table_options(arguments), console, choice)
-    prepared = prepare(table, console, arguments, label=arguments.target)
+    prepared = prepare(table, console, arguments, label=arguments.target, categories=categories_of(arguments))
     result = run(
         prepared.X,
         None if prepared.labels is None else prepared.labels.to_numpy(),

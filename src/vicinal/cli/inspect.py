@@ -18,6 +18,7 @@ from vicinal.cli.console import Console
 from vicinal.cli.errors import Failure, need
 from vicinal.cli.models import Model, load_model
 from vicinal.cli.outputs import write_json, write_lines
+from vicinal.cli.reading_code import categories_of
 from vicinal.cli.tables import chosen_columns, read_table, split_names, table_options
 from vicinal.cli.wording import in_command
 
@@ -41,9 +42,9 @@ _USES = {
     "continuous": "quantity",
     "lattice": "quantity",
     "tied": "metrics only",
-    "boolean": "metrics only",
+    "boolean": "levels; 0/1 in metrics",
     "date": "metrics only",
-    "category": "0/1 columns with --one-hot",
+    "category": "levels; 0/1 columns with --one-hot",
 }
 
 
@@ -55,7 +56,7 @@ def _inspect_table(arguments: Namespace, console: Console) -> None:
     arguments.missing = "marginalise"  # gaps are listed, and no reason to stop
     quantities: set[str] = set()  # those among the columns that are made of the table's, such as the days of a date
     try:
-        encoder = prepare(frame, console, arguments).encoder
+        encoder = prepare(frame, console, arguments, categories=categories_of(arguments)).encoder
         kinds = zip(encoder.get_feature_names_out(), encoder.feature_types_, strict=True)
         quantities = {str(name) for name, kind in kinds if kind.measured}
     except (Failure, TableError) as error:
@@ -115,6 +116,10 @@ def describe(model: Model, path: str) -> dict[str, Any]:
     centres = getattr(getattr(estimator, "mixture_", None), "centres", None)
     matrix = linear_map(model.whole)
     shares = None if matrix is None else column_shares(matrix)
+    categories = getattr(estimator, "_categories", None)
+    levels: Any = () if categories is None else categories.columns
+    smoothing: Any = () if categories is None else estimator.category_smoothing_
+    places = {column.position for column in levels}
     return {
         "file": path,
         "bytes": os.path.getsize(path),
@@ -138,7 +143,10 @@ def describe(model: Model, path: str) -> dict[str, Any]:
             for command, method in (("transform", "transform"), ("neighbors", "transform"), ("score", "score_samples"))
             if hasattr(model.whole, method)
         ],
-        "weights": None if shares is None else {names[i]: float(shares[i]) for i in np.argsort(-shares)},
+        "weights": None
+        if shares is None
+        else {names[i]: float(shares[i]) for i in np.argsort(-shares) if i not in places},
+        "levels": {column.name: float(l) for column, l in zip(levels, smoothing, strict=True)},
     }
 
 
@@ -176,6 +184,10 @@ def as_text(facts: dict[str, Any]) -> str:
         value = "" if facts["objective"] is None else f", objective {facts['objective']:.6g} per row"
         lines.append(f"  fit           {state} in {count(facts['passes'], 'pass')}{value}")
     lines.append(f"  can           {', '.join(facts['can'])}")
+    if facts["levels"]:
+        lines.append(
+            f"  categories    {', '.join(f'{name} (l = {l:.2g})' for name, l in list(facts['levels'].items())[:20])}"
+        )
     if facts["weights"]:
         lines.append("  share of one standard deviation of each column in the squared distance:")
         largest = [(on_one_line(name), share) for name, share in list(facts["weights"].items())[:15]]

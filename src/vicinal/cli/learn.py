@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from vicinal._detect.steps import fit_prepared
+from vicinal._detect.steps import fit_prepared, takes_levels
 from vicinal._engine import Engine, resident_rows
 from vicinal._notebook import FitFacts
 from vicinal._tables import Note, PreparedTable, check_names, is_mapped
 from vicinal._words import count, shown
-from vicinal.cli.columns import measured, note_dependence, prepare
+from vicinal.cli.columns import learnable, levels_text, note_dependence, prepare, smoothing_of
 from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, USAGE, Failure
 from vicinal.cli.models import (
@@ -53,7 +53,7 @@ def learn(arguments: Namespace, console: Console) -> None:
     paired = method == "nca" and arguments.pairs is not None
     estimator = make_estimator(method, arguments.set, arguments.seed, class_name="PairNCA" if paired else None)
 
-    table, prepared, dependent = _read(arguments, console)
+    table, prepared, dependent = _read(arguments, console, levels=takes_levels(estimator))
     supervision = {}
     if method not in _UNSUPERVISED:
         pairs = None if arguments.pairs is None else _read_pairs(arguments, table, prepared.rows, console)
@@ -74,6 +74,8 @@ def learn(arguments: Namespace, console: Console) -> None:
     save_model(model, arguments.output)
     summary = _summary(arguments, estimator, prepared, dependent, seconds)
     console.say(_sentence(summary))
+    if prepared.encoder.levels_:
+        console.say(levels_text(estimator, prepared))
     if method in _UNSUPERVISED and summary["rows"] > _SLOW_TO_RANK:
         console.say(
             f"score will first rank the {summary['rows']:,} training rows, each without itself; learn with --max-rows {_SLOW_TO_RANK} to "
@@ -86,8 +88,11 @@ def learn(arguments: Namespace, console: Console) -> None:
         write_json(summary)
 
 
-def _read(arguments: Namespace, console: Console) -> "tuple[pd.DataFrame, PreparedTable, list[str]]":
-    """Return the table, the features to learn from, and which of them are linear combinations of others."""
+def _read(arguments: Namespace, console: Console, *, levels: bool) -> "tuple[pd.DataFrame, PreparedTable, list[str]]":
+    """Return the table, the features to learn from, and which of them are linear combinations of others.
+
+    With `levels`, categories are levels of a density.
+    """
     method = arguments.method
     table = read_table(arguments.data, table_options(arguments), console, _column_choice(arguments))
     if arguments.id is not None:
@@ -101,10 +106,11 @@ def _read(arguments: Namespace, console: Console) -> "tuple[pd.DataFrame, Prepar
         label_option="--target" if arguments.target else "--groups",
         partial=arguments.groups is not None and method == "rca",
         also_drop=[] if arguments.id is None else [arguments.id],
-        measured_only=method in _UNSUPERVISED,
+        categories="codes" if levels else "one_hot" if arguments.one_hot else "omit",
+        for_density=method in _UNSUPERVISED,
     )
     if method in _UNSUPERVISED:
-        prepared = measured(prepared, console, method)
+        prepared = learnable(prepared, console, method, levels=levels)
         if label is not None:
             console.say(f"{method} learns without labels, so the column {label!r} is not used.")
     prepared, dependent = _sample(prepared, arguments, console), list[str]()
@@ -142,10 +148,10 @@ def _sample(prepared: PreparedTable, arguments: Namespace, console: Console) -> 
     """Keep a random sample of the rows if ``--max-rows`` requires it; warn if there are many rows without it."""
     n, most = len(prepared.X), arguments.max_rows
     if most is None or n <= most:
-        if n > _MANY_ROWS and arguments.method in _EXACT:
+        if n > _MANY_ROWS and (arguments.method in _EXACT or prepared.encoder.levels_):
             console.warn(
-                f"{arguments.method} visits all pairs of {n:,} rows in every pass, which may take a long time. "
-                "Use --max-rows 20000 to learn from a sample."
+                f"{arguments.method}{' with columns of levels' if prepared.encoder.levels_ else ''} visits all pairs of {n:,} rows in every "
+                "pass, which may take a long time. Use --max-rows 20000 to learn from a sample."
             )
         return prepared
     kept = np.sort(np.random.default_rng(arguments.seed).choice(n, most, replace=False))
@@ -294,6 +300,7 @@ def _summary(
         "columns": list(prepared.X.columns),
         "types": {name: str(kind) for name, kind in prepared.types.items()},
         "unused": {name: kind.kind for name, kind in prepared.types.items() if name not in used},
+        "levels": smoothing_of(estimator, prepared),
         "dependent": dependent,
         "scaled": not arguments.no_scale,
         "converged": fit.converged is not False,

@@ -4,12 +4,13 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
-from vicinal._words import count, shown
+from vicinal._words import count, one_line, shown
 from vicinal.cli.columns import pick_features
 from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, MODEL, USAGE, Failure, about_table
-from vicinal.cli.models import check_method, how_to_treat_gaps, images_of_rows, open_model
+from vicinal.cli.models import Model, check_method, how_to_treat_gaps, images_of_rows, open_model
 from vicinal.cli.results import check_output, write_results
 from vicinal.cli.tables import read_table, table_options
 
@@ -28,7 +29,9 @@ def neighbors(arguments: Namespace, console: Console) -> None:
     check_output(arguments)
     model, table, picked = open_model(arguments, console)
     check_method(model, "transform", "a density without a metric")
-    images = images_of_rows(model, picked.features, console)
+    by_kernel = getattr(model.estimator, "_has_levels", False) and arguments.duplicates is None
+    place = _places_under_kernel if by_kernel else _places
+    images, as_queries, offsets = place(model, picked.features, console)
     if images.shape[1] == 0:
         raise Failure(
             MODEL,
@@ -37,12 +40,14 @@ def neighbors(arguments: Namespace, console: Console) -> None:
         )
     names = _row_names(arguments, table, picked.rows, "DATA")
     queries, query_names, available = None, names, len(images) - 1
+    if by_kernel:
+        console.say("rows are ranked by the kernel; a level that differs counts by how unlikely the kernel makes it.")
     if arguments.query is not None:
         with about_table(arguments.query):
             options = table_options(arguments)._replace(format=None)
             query_table = read_table(arguments.query, options, console)
             picked = pick_features(query_table, model, console, how_to_treat_gaps(arguments, model))
-        queries, available = images_of_rows(model, picked.features, console), len(images)
+        (_, queries, offsets), available = place(model, picked.features, console), len(images)
         query_names = _row_names(arguments, query_table, picked.rows, "--query")
     if arguments.k > available:
         raise Failure(
@@ -51,7 +56,10 @@ def neighbors(arguments: Namespace, console: Console) -> None:
         )
     console.doing(f"searching the neighbours of {count(len(query_names), 'row')}")
     if arguments.duplicates is None:
-        positions, distances = retrieval.search(queries, images, arguments.k, similarity="euclidean")
+        if by_kernel:
+            positions, distances = _ranked_by_kernel(queries, as_queries, images, offsets, arguments.k)
+        else:
+            positions, distances = retrieval.search(queries, images, arguments.k, similarity="euclidean")
         n, k = positions.shape
         places, near = np.repeat(np.arange(n), k), positions.ravel()
         columns = {"rank": np.tile(np.arange(1, k + 1), n)}
@@ -69,6 +77,41 @@ def neighbors(arguments: Namespace, console: Console) -> None:
         }
     )
     write_results([result], model.kind, arguments, console)
+
+
+def _places(model: Model, features: "pd.DataFrame", console: Console) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows under the metric as points and as queries, and what squared distances from the latter have too much: nothing."""
+    images = images_of_rows(model, features, console)
+    return images, images, np.zeros(len(images))
+
+
+def _places_under_kernel(
+    model: Model, features: "pd.DataFrame", console: Console
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the same for rows of numbers and levels, whose kernel depends on the level of the query."""
+    rows = (
+        model.whole[:-1].transform(features) if isinstance(model.whole, Pipeline) and len(model.whole) > 1 else features
+    )
+    try:
+        return model.estimator.kernel_images(rows)
+    except ValueError as error:
+        raise Failure(DATA, one_line(error)) from error
+
+
+def _ranked_by_kernel(
+    queries: np.ndarray | None, as_queries: np.ndarray, images: np.ndarray, offsets: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nearest rows of queries, or of the rows themselves without them, and distances under the kernel."""
+    from vicinal import retrieval
+
+    if queries is not None:
+        positions, distances = retrieval.search(queries, images, k, similarity="euclidean")
+    else:  # a row is the nearest to itself, or as near as others
+        found, every = retrieval.search(as_queries, images, k + 1, similarity="euclidean")
+        itself = found == np.arange(len(found))[:, None]
+        itself[~itself.any(axis=1), -1] = True
+        positions, distances = found[~itself].reshape(-1, k), every[~itself].reshape(-1, k)
+    return positions, np.sqrt(np.maximum(np.square(distances) - offsets[:, None], 0.0))
 
 
 def _pairs_within(

@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.utils import get_tags
 
 from vicinal._detect.outliers import DensityOutlierDetector
-from vicinal._detect.steps import fit_prepared
-from vicinal.cli.columns import measured, note_dependence, prepare
+from vicinal._detect.steps import fit_prepared, takes_levels
+from vicinal.cli.columns import learnable, levels_text, note_dependence, prepare
 from vicinal.cli.console import Console
 from vicinal.cli.models import engine_for, fit_failure, make_engine, make_estimator, set_engine
 from vicinal.cli.results import check_output, columns_to_keep, write_results
@@ -24,7 +24,9 @@ def outliers(arguments: Namespace, console: Console) -> None:
     table = read_table(arguments.data, table_options(arguments), console, chosen_columns(arguments.columns))
     if arguments.missing is None:
         arguments.missing = "marginalise" if get_tags(estimator).input_tags.allow_nan else "drop"
-    prepared = measured(prepare(table, console, arguments, measured_only=True), console, arguments.method)
+    levels = takes_levels(estimator)
+    prepared = prepare(table, console, arguments, categories="codes" if levels else "omit", for_density=True)
+    prepared = learnable(prepared, console, arguments.method, levels=levels)
     sample = prepared
     if len(prepared.X) > _MOST_ROWS:
         rows = np.sort(np.random.default_rng(arguments.seed).choice(len(prepared.X), _MOST_ROWS, replace=False))
@@ -37,6 +39,8 @@ def outliers(arguments: Namespace, console: Console) -> None:
         pipeline = fit_prepared(estimator, sample)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
         raise fit_failure(estimator, error) from error
+    if prepared.encoder.levels_:
+        console.say(levels_text(estimator, prepared))
     arguments.explain, arguments.as_new, arguments.fdr, arguments.sort = True, False, None, True
     arguments.only_outliers = not arguments.all and arguments.top is None
     console.doing("scoring rows")

@@ -302,7 +302,7 @@ def _features() -> Parser:
     add("--type", action="append", metavar="COL=KIND",
         help="treat a column as continuous, lattice (or lattice:STEP), tied, boolean, category, date (or date:FORMAT), text or "
         "identifier instead of its detected kind; may be repeated")
-    add("--one-hot", action="store_true", help="convert categories to 0/1 columns; default: leave them out")
+    add("--one-hot", action="store_true", help="convert categories to 0/1 columns for metrics; densities learn from them as they are")
     return group
 
 

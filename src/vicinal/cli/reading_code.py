@@ -29,7 +29,7 @@ def loading_code(arguments: Namespace, table: "pd.DataFrame") -> str:
         "drop": split_names(arguments.drop, table.columns),
         "log": split_names(arguments.log, table.columns),
         "types": parse_types(arguments.type, table.columns),
-        "one_hot": arguments.one_hot,
+        "categories": categories_of(arguments),
         "missing": None if arguments.missing == "refuse" else arguments.missing,
         "random_state": arguments.seed,
     }
@@ -43,6 +43,11 @@ def loading_code(arguments: Namespace, table: "pd.DataFrame") -> str:
     if arguments.target is not None:
         lines.append("y = prepared.labels.to_numpy()")
     return "\n".join(lines)
+
+
+def categories_of(arguments: Namespace) -> str:
+    """Return what `compare` makes of categories: codes for densities, and 0/1 columns for metrics on request."""
+    return "codes and one_hot" if arguments.one_hot else "codes"
 
 
 def _keywords(values: dict[str, object]) -> str:

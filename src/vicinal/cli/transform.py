@@ -25,6 +25,8 @@ def transform(arguments: Namespace, console: Console) -> None:
             if len(picked.rows):
                 images = images_of_rows(model, picked.features, console)
                 names = [f"{model.kind.lower()}{i}" for i in range(images.shape[1])]
+                if getattr(model.estimator, "_has_levels", False):
+                    names = list(model.estimator.get_feature_names_out())
                 rows = [pd.DataFrame({"row": first + picked.rows})] if arguments.missing == "drop" else []
                 kept = columns_to_keep(arguments, table, picked.rows)
                 yield pd.concat([*rows, kept, pd.DataFrame(images, columns=names)], axis=1)

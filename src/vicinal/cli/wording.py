@@ -7,7 +7,7 @@ the option of the same name (`in_command`). Options with other names are explain
 import ast
 import re
 
-_FLAGS = "no_header|one_hot"
+_FLAGS = "no_header"
 _OPTIONS = "array|columns|decimal|drop|encoding|format|log|missing|na|sep|target|vector"
 
 
@@ -24,6 +24,7 @@ _RULES = (
     (r"\bna=\[('[^']*'|\"[^\"]*\")\]", r"--na \1"),
     (r"\b(columns|drop|log)=(\[.*?\])", _listed),
     (rf"\b({_FLAGS})=True\b", lambda match: f"--{match[1].replace('_', '-')}"),
+    (r"\bcategories='one_hot'", "--one-hot"),
     (r"\btypes=\{(['\"])(.*?)\1: '([^']*)'\}", r"--type \2=\3"),
     (rf"(?<![\w.-])({_OPTIONS})='([\w+-]+|,)'", r"--\1 \2"),
     (rf"(?<![\w.-])({_OPTIONS})=(?=[^\s).,;])", r"--\1 "),
