@@ -27,6 +27,7 @@ from vicinal import (
     Selection,
     StochasticEM,
     StochasticGradient,
+    retrieval,
 )
 
 N = 14
@@ -69,6 +70,9 @@ FITS = {
     "AnchorNCA:rows and options": lambda: vicinal.AnchorNCA(
         1, init="identity", solver=vicinal.Adam(batch_size=4), hard_negatives=1, random_state=0, max_iter=2
     ).fit(X.astype(np.float32), pairs=PAIRS),
+    "AnchorNCA:held out": lambda: vicinal.AnchorNCA(max_iter=1, random_state=0).fit(
+        np.random.default_rng(0).normal(size=(100, 2)), pairs=np.arange(100).reshape(50, 2)
+    ),
     "BinnedTargetMetric": lambda: vicinal.companions.BinnedTargetMetric(RCA(1), n_bins=3).fit(TABLE, X[:, 0]),
     "ConstrainedGaussianMixture": lambda: vicinal.companions.ConstrainedGaussianMixture(2, random_state=0).fit(
         X, CHUNKLETS
@@ -180,6 +184,7 @@ FITS = {
     ),
     "ParzenWindows:rule": lambda: ParzenWindows("scott", engine="reference").fit(TABLE),
     "ParzenWindows:gaps": lambda: ParzenWindows().fit(GAPS),
+    "QueryMap": lambda: retrieval.QueryMap(RCA().fit(X, CHUNKLETS)).fit(X),
     "RCA": lambda: RCA().fit(X, CHUNKLETS),
     "RCA:one component": lambda: RCA(1, shrinkage=0).fit(TABLE, Y).set_output(transform="pandas"),
     "RCA:waiting": lambda: RCA().partial_fit(X, np.full(N, -1)),

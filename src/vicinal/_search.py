@@ -192,11 +192,22 @@ def top_of_parabola(places: np.ndarray, scores: np.ndarray) -> float:
     return float(places[best] + np.clip(-b / (2 * a), x[0], x[2])) if a < 0 else float(places[best])
 
 
-def paired_gain(first: np.ndarray, second: np.ndarray, weight: np.ndarray | None = None) -> tuple[float, float]:
-    """Return how far the first scores of held-out rows are ahead of the second ones, in the mean, and its standard error."""
+def paired_gain(
+    first: np.ndarray, second: np.ndarray, weight: np.ndarray | None = None, units: np.ndarray | None = None
+) -> tuple[float, float]:
+    """Return how far the first scores of held-out rows are ahead of the second ones, in the mean, and its standard error.
+
+    With `units`, codes from 0 of groups of rows that are not independent, the error is that of a mean over groups; it is infinite if
+    there is only one of them.
+    """
     gains, weight = first - second, np.ones(len(first)) if weight is None else weight
     mean = np.average(gains, weights=weight)
-    return float(mean), float(np.linalg.norm(weight * (gains - mean)) / weight.sum())
+    residuals = weight * (gains - mean)
+    if units is not None:
+        residuals = np.bincount(units, residuals)[np.unique(units)]
+        n = len(residuals)
+        residuals = residuals * np.sqrt(n / (n - 1)) if n > 1 else np.array([np.inf])
+    return float(mean), float(np.linalg.norm(residuals) / weight.sum())
 
 
 def score_table(columns: dict[str, Any], scores: np.ndarray) -> dict[str, np.ndarray]:

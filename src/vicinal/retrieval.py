@@ -3,6 +3,7 @@
 - :func:`evaluate`: recall, precision, nDCG, MRR and MAP of a search, with raw rows or with a learned map, with intervals;
 - :func:`search`: find the best rows of a corpus for some queries, exactly, in blocks that fit a memory budget;
 - :func:`adapt`: learn a map from rows that belong together, and measure on other rows whether it helps;
+- :class:`QueryMap`: a map of the queries alone, for a corpus that stays as it is stored;
 - :func:`duplicate_threshold`: the score up to which pairs are duplicates, with a bound on the share of false ones;
 - :func:`pairs_to_label`: a random sample of the pairs that a search has found, to be labelled for it.
 
@@ -14,6 +15,7 @@ map is a fitted metric or a pipeline; for embeddings it is usually
 from vicinal._retrieval.adaptation import Adaptation, adapt
 from vicinal._retrieval.duplicates import DuplicateThreshold, PairsToLabel, duplicate_threshold, pairs_to_label
 from vicinal._retrieval.evaluation import Evaluation, evaluate
+from vicinal._retrieval.query_map import QueryMap
 from vicinal._retrieval.search import Found, search
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "Evaluation",
     "Found",
     "PairsToLabel",
+    "QueryMap",
     "adapt",
     "duplicate_threshold",
     "evaluate",

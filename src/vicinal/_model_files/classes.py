@@ -32,6 +32,7 @@ _CLASSES = {
     "MixedMixture": "vicinal._mixtures.MixedMixture",
     "Objective": "vicinal._nca.options.Objective",
     "OnlineRCA.state": "vicinal._rca.online_rca._State",
+    "QueryMap": "vicinal.retrieval.QueryMap",
     "RowsLeftOut": "vicinal._density.mixture_density.RowsLeftOut",
     "Selection": "vicinal._search.Selection",
     "SharedMixture": "vicinal._mixtures.SharedMixture",

@@ -15,6 +15,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._metric import LinearMetricMixin
+from vicinal._retrieval.query_map import QueryMap
 
 
 class MapStep(NamedTuple):
@@ -64,6 +65,9 @@ def _steps(estimator: Any) -> list[MapStep]:
                 "transform in Python, or export a vicinal.LCA that was fitted to the numbers alone."
             )
         return [MapStep(estimator.components_, None)]
+    if isinstance(estimator, QueryMap):
+        check_is_fitted(estimator, "matrix_")
+        return [MapStep(None, None), MapStep(estimator.matrix_, estimator.offset_), MapStep(None, None)]
     if isinstance(estimator, Normalizer) and estimator.norm == "l2":
         return [MapStep(None, None)]
     if isinstance(estimator, StandardScaler):
@@ -100,7 +104,7 @@ def to_numpy(estimator: Any, *, dtype: DTypeLike = np.float32) -> list[MapStep]:
     Parameters
     ----------
     estimator : estimator
-        A fitted metric, or a pipeline of StandardScaler, PCA, Normalizer and metrics.
+        A fitted metric, a pipeline of StandardScaler, PCA, Normalizer and metrics, or a QueryMap.
     dtype : dtype, default=float32
         The precision of the arrays.
 
@@ -138,7 +142,7 @@ def to_torch(estimator: Any, *, dtype: Any = None, device: Any = None) -> Any:
     Parameters
     ----------
     estimator : estimator
-        A fitted metric, or a pipeline of StandardScaler, PCA, Normalizer and metrics.
+        A fitted metric, a pipeline of StandardScaler, PCA, Normalizer and metrics, or a QueryMap.
     dtype : torch.dtype, optional
         The default is float32.
     device : torch device, optional
@@ -185,24 +189,32 @@ def _linear(torch: Any, step: MapStep) -> Any:
 
 
 def to_faiss(estimator: Any, index: Any = None) -> Any:
-    """Return a faiss index that transforms all rows that are added or searched.
+    """Return a faiss index that transforms all rows that are added or searched, or the transform of queries alone.
 
     Parameters
     ----------
     estimator : estimator
-        A fitted metric, or a pipeline of StandardScaler, PCA, Normalizer and metrics.
+        A fitted metric, a pipeline of StandardScaler, PCA, Normalizer and metrics, or a QueryMap.
     index : faiss.Index, optional
         The index for transformed rows, with as many dimensions as the map returns. The default is exact: by inner product
         (cosines) if the map ends with a normalisation, otherwise by distance.
 
     Returns
     -------
-    faiss.IndexPreTransform
+    faiss.IndexPreTransform or faiss.LinearTransform
         The index, in float32, the only precision of faiss. Centre data that lie far from the origin first, for example by
         a pipeline with StandardScaler. Write it with ``faiss.write_index``.
+
+        For a :class:`vicinal.retrieval.QueryMap`, the transform of queries alone, because an index with a transform maps rows that
+        are added as well. Search an index of unit rows by inner product with ``index.search(transform.apply(queries), k)``, where
+        the queries have unit length (``faiss.normalize_L2``). Write it with ``faiss.write_VectorTransform``.
     """
     steps = map_steps(estimator)
     faiss = _optional("faiss", "faiss", "to_faiss")
+    if isinstance(estimator, QueryMap):
+        if index is not None:
+            raise ValueError("index must be None for a QueryMap, which does not change the rows of an index.")
+        return _faiss_transform(faiss, steps[1])
     widths = [step.A.shape for step in steps if step.A is not None]
     width, before = widths[-1][0], widths[0][1]
     if index is None:
@@ -214,18 +226,23 @@ def to_faiss(estimator: Any, index: Any = None) -> Any:
         if step.A is None:
             chain.append(faiss.NormalizationTransform(before, 2.0))
             continue
-        transform = faiss.LinearTransform(step.A.shape[1], step.A.shape[0], step.b is not None)
-        faiss.copy_array_to_vector(np.ascontiguousarray(step.A, dtype=np.float32).ravel(), transform.A)
-        if step.b is not None:
-            faiss.copy_array_to_vector(np.ascontiguousarray(step.b, dtype=np.float32), transform.b)
-        transform.is_trained = True
-        transform.set_is_orthonormal()
-        chain.append(transform)
+        chain.append(_faiss_transform(faiss, step))
         before = step.A.shape[0]
     mapped = faiss.IndexPreTransform(index)
     for transform in reversed(chain):
         mapped.prepend_transform(transform)
     return mapped
+
+
+def _faiss_transform(faiss: Any, step: MapStep) -> Any:
+    assert step.A is not None
+    transform = faiss.LinearTransform(step.A.shape[1], step.A.shape[0], step.b is not None)
+    faiss.copy_array_to_vector(np.ascontiguousarray(step.A, dtype=np.float32).ravel(), transform.A)
+    if step.b is not None:
+        faiss.copy_array_to_vector(np.ascontiguousarray(step.b, dtype=np.float32), transform.b)
+    transform.is_trained = True
+    transform.set_is_orthonormal()
+    return transform
 
 
 def to_onnx(estimator: Any, *, dtype: DTypeLike = np.float32) -> Any:
@@ -234,7 +251,7 @@ def to_onnx(estimator: Any, *, dtype: DTypeLike = np.float32) -> Any:
     Parameters
     ----------
     estimator : estimator
-        A fitted metric, or a pipeline of StandardScaler, PCA, Normalizer and metrics.
+        A fitted metric, a pipeline of StandardScaler, PCA, Normalizer and metrics, or a QueryMap.
     dtype : dtype, default=float32
         The precision of the input, the output and the weights.
 
@@ -277,13 +294,16 @@ def to_sentence_transformers(estimator: Any) -> list[Any]:
     Parameters
     ----------
     estimator : estimator
-        A fitted metric, or a pipeline of StandardScaler, PCA, Normalizer and metrics.
+        A fitted metric, a pipeline of StandardScaler, PCA, Normalizer and metrics, or a QueryMap.
 
     Returns
     -------
     list of modules
         ``Dense`` without activation, in float32, and ``Normalize``. ``SentenceTransformer(modules=[*model, *these])`` embeds
         and maps texts; the saved model can be loaded without vicinal.
+
+        For a :class:`vicinal.retrieval.QueryMap`, a ``Router`` whose route "query" maps texts and whose route "document" only scales
+        them to unit length: use ``encode_query`` and ``encode_document``. It needs sentence-transformers 5 or newer.
     """
     steps = to_numpy(estimator)
     _optional("sentence_transformers", "sentence-transformers", "to_sentence_transformers")
@@ -307,6 +327,9 @@ def to_sentence_transformers(estimator: Any) -> list[Any]:
                 init_bias=None if step.b is None else torch.tensor(step.b),
             )
         )
+    if isinstance(estimator, QueryMap):
+        routes = {"query_modules": modules, "document_modules": [models.Normalize()]}
+        return [models.Router.for_query_document(**routes, default_route="document")]
     return modules
 
 

@@ -279,7 +279,15 @@ _SOFT_NEIGHBORS: Fields = {
 
 METRICS: dict[str, State] = {
     "AnchorNCA": State(
-        {**_ROWS, **_PATH, **_COMPONENTS, "held_out_pairs_": integers("h"), "random_state_": RANDOM_STATE}
+        {
+            **_ROWS,
+            **_PATH,
+            **_COMPONENTS,
+            "chosen_": one_of("anchors", "init", "raw"),
+            "held_out_gain_": field(None, floats(2, finite=False)),
+            "held_out_pairs_": integers("h"),
+            "random_state_": RANDOM_STATE,
+        }
     ),
     "BinnedTargetMetric": State(
         {**_ROWS, **_COMPONENTS, "metric_": estimator(method="components_"), "bin_edges_": floats("b")}
@@ -349,6 +357,7 @@ METRICS: dict[str, State] = {
             "step": field(None, number()),
         }
     ),
+    "QueryMap": State({**_ROWS, "matrix_": floats("d", "d"), "offset_": floats("d"), "variation_": number()}),
     "PairNCA": State(_NCA),
     "RCA": State(
         {

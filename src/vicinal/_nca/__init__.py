@@ -12,6 +12,8 @@
           rows.py                  the rows that a fit works on, also of rows that do not fit into memory
       AnchorNCA, anchor_nca.py     a matrix with one denominator per anchor, for search
           anchor_pairs.py          its pairs and batches
+          anchor_objective.py      its objective, and the score of held-out pairs
+          anchor_climb.py          its ascent, and the choice between the learned map and the raw rows
       NeuralNCA, neural_nca.py     a network instead of a matrix; needs torch
       SoftNeighborsClassifier and SoftNeighborsRegressor, soft_neighbors.py: predictions under any metric
 

@@ -5,44 +5,43 @@ r"""NCA by anchors: each anchor distinguishes its own positive from other rows (
 over anchors i with positives b_i, where C_i holds the candidates of the batch except the other positives of i and i itself.
 Eq. 8 of the NCA paper (`PairNCA`) has one denominator over all pairs of rows instead, so that a pair competes with all
 pairs. Here it competes only with the pairs of its own anchor.
+
+The map is kept only if held-out pairs show, by two standard errors, that it searches better than the raw rows.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
+from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
 
+from vicinal._callers import callers_line
 from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_random_state
-from vicinal._engine import Engine, as_engine, prepare
-from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, warn_if_not_converged
+from vicinal._engine import Engine, as_engine
+from vicinal._fit_loops import Callback, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin, rank_tolerance, whitening
-from vicinal._nca.anchor_pairs import AnchorPairs, Batch, read_anchor_pairs
-from vicinal._nca.objectives import Evaluation
+from vicinal._nca.anchor_climb import AnchorRows, HeldOutPairs, climb, divided
+from vicinal._nca.anchor_objective import SIMILARITIES
+from vicinal._nca.anchor_pairs import AnchorPairs, read_anchor_pairs
 from vicinal._nca.options import Adam
-from vicinal._nca.solvers import as_matrix
 from vicinal._nca.starts import check_init, check_size
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._rows import check_magnitude, check_not_tiny, validate_data
 from vicinal._scatter import chunklet_scatter
 from vicinal._supervision import power_of_two, read_chunklets
+from vicinal._words import count
 
-_LEAST_HELD_OUT = 5  # the minimum number of held-out pairs for early stopping
-_MOST_HELD_OUT = 1000
-_OTHERS = 4000  # rows among which held-out positives are ranked
-_LEAST_STEPS = 10  # the minimum number of steps between two evaluations
-_STEPS_IN_ROUND = 100  # the maximum number of steps between two evaluations of the held-out pairs
-_MINED_FROM = 20_000  # rows among which hard negatives are searched
-_GATHERED = 8192  # rows that are mapped at a time
-_SPARE_OF_GROUP = (
-    50  # additional nearest rows that are searched, because the first ones may all belong to the anchor's group
-)
+_GATHERED = 8192  # rows that are read at a time
 _START_ROWS = 50_000  # rows from which the initial matrix is computed
-_RAW_SHARE = 0.1  # the share of the columns' own variances in the initial matrix
-_MOMENTUM, _MEMORY = 0.9, 0.999
+_RAW_SHARE = 0.1  # the share of the columns' own variances in an initial matrix
+_RAW_SHARES = (0.1, 0.5, 0.9)  # the shares of the raw metric in others
+_HELD_OUT_COMPONENTS = 80  # connected components of pairs that solver="adam" holds out, within the shares
+_HELD_OUT_SHARES = (0.1, 0.3)
 
 
 class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
@@ -63,14 +62,15 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         The number of rows of the map. The default is the number of features.
     init : {"rca", "identity"} or array of shape (n_components, n_features), default="rca"
         The initial matrix. "rca" whitens the differences within pairs. Their covariance is shrunk by a tenth, in units of the
-        columns, or towards the raw metric if that is better on held-out pairs.
+        columns, or more and towards the raw metric if that is better on held-out pairs.
     similarity : {"cosine", "distance"}, default="cosine"
         The similarity s of two transformed rows.
     temperature : float, default=0.05
         The divisor of the similarity. The smaller it is, the more weight the nearest wrong candidates have.
     solver : "adam" or Adam, default="adam"
         :class:`vicinal.Adam` sets the batch size, the learning rate (relative to the size of the initial matrix), and the
-        pairs that are held out for early stopping. "adam" is ``Adam(early_stopping=True)``.
+        pairs that are held out to stop early and to choose. "adam" is ``Adam(early_stopping=True)``, with 10 % of the pairs held out,
+        and up to 30 % if there are few. Without early stopping nothing is held out, and the map is not compared with the raw rows.
     hard_negatives : int, default=0
         The number of hard negatives per anchor: rows that are near the anchor but are not its positives. They are searched
         again in every epoch, among at most 20,000 rows, and added to the candidates.
@@ -91,12 +91,20 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     ----------
     components_ : ndarray of shape (n_components, n_features)
         The matrix of the map.
+    chosen_ : {"anchors", "init", "raw"}
+        What `components_` is: the learned map, the initial matrix, or the raw rows (the identity, or the leading principal
+        directions if there are fewer components). The raw rows are kept, with a warning, unless held-out pairs find each other
+        better by two standard errors.
+    held_out_gain_ : ndarray of shape (2,) or None
+        The gain of the learned map over the raw rows, measured as `objectives_` on the half of the held-out pairs that did not stop
+        the fit, and its standard error over connected components of pairs. None if nothing was held out.
     objectives_ : ndarray
-        The mean of :math:`1 / \log_2(1 + r)` over held-out pairs after each round (an epoch, or 100 steps of a longer
-        epoch), where r is the rank of the positive among up to 4,000 other rows; pairs are weighted. Without held-out pairs,
-        the objective of the batches. The last entry belongs to ``components_``, the best matrix.
+        The mean of :math:`1 / \log_2(1 + r)` over half of the held-out pairs after each round (an epoch, or 100 steps of a longer
+        epoch), where r is the rank of the positive among up to 2,000 other rows; pairs are weighted. Without held-out pairs,
+        the objective of the batches. The last entry belongs to ``components_``.
     held_out_pairs_ : ndarray of shape (q,)
-        The positions of the pairs that were held out, which are whole connected components of pairs.
+        The positions of the pairs that were held out, which are whole connected components of pairs. Labels of fewer than 20
+        groups are divided by rows.
     n_iter_ : int
         The number of rounds.
     converged_ : bool
@@ -214,13 +222,56 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         )
         rows = AnchorRows(X, X if table is None else table, unread)
         self._check_named_rows(rows, anchored)
-        starts = self._starts(rows, anchored, random)
-        path = _climb(rows, anchored, starts, self, options, random)
-        self.components_ = path.parameters.astype(np.float64)
-        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        self.held_out_pairs_ = path.more["held_out_pairs_"]
-        warn_if_not_converged("AnchorNCA", path)
+        self._learn(rows, anchored, options, random)
         return self
+
+    def _learn(self, rows: AnchorRows, anchored: AnchorPairs, options: Adam, random: RandomState) -> None:
+        """Climb from the best initial matrix, and keep the result only if the held-out pairs gain by it."""
+        share = options.validation_fraction if options.early_stopping else None
+        if isinstance(self.solver, str):
+            share = float(np.clip(_HELD_OUT_COMPONENTS / (anchored.components.max() + 1), *_HELD_OUT_SHARES))
+        parts = divided(anchored, share, random)
+        stopping, choosing = (
+            None if part is None else HeldOutPairs(rows, anchored, part, self, random)
+            for part in (parts.stopping, parts.choosing)
+        )
+        starts, raw = self._starts(rows, anchored, random)
+        start = starts[0] if stopping is None else max([*starts, raw], key=stopping.score)
+        path = climb(rows, anchored, parts.learning, stopping, start, self, options, random)
+        maps = {"anchors": path.parameters.astype(np.float64), "init": start, "raw": raw}
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+        if stopping is None or choosing is None:
+            self.chosen_ = "anchors" if share is None else "raw"
+            self.held_out_gain_, self.held_out_pairs_ = None, np.empty(0, np.int64)
+        else:
+            self.chosen_ = choosing.best_of(maps)
+            self.held_out_gain_ = np.array(choosing.gain(maps["anchors"]))
+            self.held_out_pairs_ = np.sort(np.concatenate([parts.stopping, parts.choosing]))
+            if self.chosen_ != "anchors":
+                self.objectives_ = np.append(self.objectives_, stopping.score(maps[self.chosen_]))
+        self.components_ = maps[self.chosen_]
+        if self.chosen_ == "raw":
+            warnings.warn(
+                f"AnchorNCA keeps the raw rows: {self._why_raw(anchored)}", UserWarning, stacklevel=callers_line()
+            )
+        else:
+            warn_if_not_converged("AnchorNCA", path)
+
+    def _why_raw(self, anchored: AnchorPairs) -> str:
+        """Return why the raw rows are kept, and a remedy."""
+        remedy = "Pass more pairs, or try RCA(shrinkage='cv'), which needs fewer."
+        if self.held_out_gain_ is None:
+            n = int(anchored.components.max()) + 1
+            return f"{count(n, 'connected component')} of pairs {'is' if n == 1 else 'are'} not enough to hold some out. {remedy}"
+        mean, error = self.held_out_gain_
+        return (
+            f"on held-out pairs the learned map changes the mean of 1 / log2(1 + rank) by {mean:+.3f}, "
+            f"with a standard error of {error:.3f}, and a gain of two standard errors is needed. {remedy}"
+        )
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        parameters = super().__repr__(N_CHAR_MAX)
+        return f"{parameters} (keeps the raw rows)" if getattr(self, "chosen_", None) == "raw" else parameters
 
     def _check_parameters(self) -> Adam:
         if self.n_components is not None:
@@ -261,22 +312,21 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         equal = "equal" if by_distance else "zero"
         raise ValueError(f"all rows in pairs are {equal}: there is no direction to learn from.")
 
-    def _starts(self, rows: AnchorRows, anchored: AnchorPairs, random: RandomState) -> list[np.ndarray]:
-        """Return initial matrices: those of RCA (which whiten the differences within pairs), the identity, or the user's."""
+    def _starts(
+        self, rows: AnchorRows, anchored: AnchorPairs, random: RandomState
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """Return initial matrices, and the one of the raw rows.
+
+        The former are those of RCA (which whiten the differences within pairs), the identity, or the user's.
+        """
         d = rows.X.shape[1]
-        k = check_size(self.n_components, d, False)
-        if not isinstance(self.init, str):
+        if isinstance(self.init, str):
+            k = check_size(self.n_components, d, False)
+        else:
             A = np.asarray(self.init, dtype=np.float64)
-            if (
-                A.ndim != 2
-                or A.shape[1] != d
-                or (self.n_components is not None and len(A) != k)
-                or not np.isfinite(A).all()
-            ):
+            k = self.n_components or len(A)
+            if A.ndim != 2 or A.shape != (k, d) or not np.isfinite(A).all():
                 raise ValueError(f"init must be a finite matrix of shape ({k}, {d}), got shape {A.shape}.")
-            return [A]
-        if self.init == "identity":
-            return [np.eye(k, d)]
         drawn = random.permutation(len(anchored.pairs))[: _START_ROWS // 2]
         named = ((rows.anchors, anchored.pairs[drawn, 0]), (rows.X, anchored.pairs[drawn, 1]))
         both = np.concatenate([rows.gather(*part) for part in named]).astype(np.float64)
@@ -284,274 +334,47 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         unit = power_of_two(both.ravel())
         check_not_tiny(both, "the rows in pairs")
         both /= unit
-        sums = chunklet_scatter(both, read_chunklets(np.arange(2 * len(drawn)).reshape(2, -1).T, len(both))[0])
-        within, total = sums.within / sums.n_points, sums.total / sums.n_rows
-        # If pairs hold equal rows, or no column varies, there is nothing to whiten.
-        spread = np.diag(total) + 1e-9 * np.trace(total) / d
-        size = float(np.mean(np.diag(within) / spread)) if spread.all() else 0.0
-        if size <= 0.0:
-            return [np.eye(k, d)]
-        reference = total + np.diag(spread - np.diag(total))
-        # Shrunk in units of the columns, so that a column of large variance does not dominate; and towards the raw metric, which
-        # suits embeddings, whose columns have no units.
-        targets = (size * spread, np.full(d, np.trace(within) / d))
-        whitenings = [
-            whitening(
-                (1.0 - _RAW_SHARE) * within + _RAW_SHARE * np.diag(target),
-                reference,
-                n_components=k,
-                tolerance=rank_tolerance(d),
-                resolution=0.0,
-            )
-            for target in targets
-        ]
-        return [whitened.components / unit for whitened in whitenings if whitened is not None] or [np.eye(k, d)]
+        raw = np.eye(d) if k == d else _principal_directions(both, k, centred=self.similarity == "distance")
+        if not isinstance(self.init, str):
+            return [A], raw
+        if self.init == "identity":
+            return [np.eye(k, d)], raw
+        whitened = _whitenings(both, k)
+        return [A / unit for A in whitened] or [np.eye(k, d)], raw
 
 
-def _climb(
-    rows: AnchorRows,
-    anchored: AnchorPairs,
-    starts: list[np.ndarray],
-    estimator: AnchorNCA,
-    options: Adam,
-    random: RandomState,
-) -> FitPath:
-    """Run Adam over batches of pairs from the best initial matrix, and keep the best matrix by the held-out pairs.
+def _principal_directions(X: np.ndarray, k: int, *, centred: bool) -> np.ndarray:
+    """Return the k directions that keep most of the squared lengths of the rows, or of their differences."""
+    X = X - X.mean(axis=0) if centred else X
+    d = X.shape[1]
+    return eigh(X.T @ X, subset_by_index=[d - k, d - 1])[1][:, ::-1].T
 
-    A round without a gain returns to the best matrix and halves the step; `n_iter_no_change` successive rounds without a
-    gain end the fit.
+
+def _whitenings(both: np.ndarray, k: int) -> list[np.ndarray]:
+    """Return matrices that whiten the differences within pairs, whose covariance is mixed with several others.
+
+    `both` holds the first rows of all pairs, and then the second ones.
     """
-    train, held_out = _held_out(anchored, options, random)
-    watched = None if held_out is None else _HeldOutPairs(rows, anchored, held_out, estimator.similarity, random)
-    A = (starts[0] if watched is None else max(starts, key=watched.score)).astype(rows.dtype)
-    largest = float(np.abs(A).max())
-    size = largest * float(np.sqrt(np.mean(np.square(A / largest))))
-    step, idle, batch_size = options.learning_rate * size, 0, min(options.batch_size, len(train))
-    settings: dict[str, Any] = {"similarity": estimator.similarity, "temperature": estimator.temperature}
-    record = Recorder.of(estimator, lambda matrix: as_matrix(matrix.astype(np.float64)))
-    if watched is not None:
-        record.begin(A, watched.score(A))
-    adam = _Moments(A)
-    with record:
-        for _ in range(estimator.max_iter):
-            mined = _hard_negatives(rows, anchored, A, estimator, random) if estimator.hard_negatives else None
-            values: list[float] = []
-            # One pass over the pairs, or several if there are few pairs; long passes are evaluated in between.
-            passes = max(-(-_LEAST_STEPS * batch_size // len(train)), 1)
-            for left in range(passes - 1, -1, -1):
-                for number, batch in enumerate(anchored.batches(train, batch_size, random, mined), 1):
-                    evaluation = anchor_objective(
-                        A, *rows.of(batch), batch.positives, batch.masked, weights=batch.weights, **settings
-                    )
-                    A = A + step * adam.direction(evaluation.gradient - options.weight_decay * A)
-                    values.append(evaluation.value)
-                    last = left == 0 and number * batch_size >= len(train)
-                    if not last and (watched is None or number % _STEPS_IN_ROUND):
-                        continue
-                    value = float(np.mean(values)) if watched is None else watched.score(A)
-                    before, values = record.objective, []
-                    record.add(A, value)
-                    record.iterated(A)
-                    idle = 0 if value > before + estimator.tol else idle + 1
-                    if idle and watched is not None:
-                        A, step = record.kept.copy(), 0.5 * step
-                        adam = _Moments(A)
-                    if idle >= options.n_iter_no_change:
-                        raise record.end(Reason.CONVERGED, f"{idle} rounds gained no more than tol={estimator.tol:g}")
-        raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} passes were used")
-    return record.path()._replace(more={"held_out_pairs_": np.empty(0, np.int64) if held_out is None else held_out})
-
-
-class _Moments:
-    """Adam's running moments of the gradient."""
-
-    def __init__(self, A: np.ndarray) -> None:
-        self._first, self._root, self._age = np.zeros_like(A), np.zeros_like(A), 0
-
-    def direction(self, gradient: np.ndarray) -> np.ndarray:
-        """Return the step of unit size per entry, up the gradient."""
-        self._age += 1
-        self._first += (1.0 - _MOMENTUM) * (gradient - self._first)
-        # The root of the second moment, because squares would overflow for rows of 1e100.
-        self._root = np.hypot(np.sqrt(_MEMORY) * self._root, np.sqrt(1.0 - _MEMORY) * gradient)
-        unbiased = self._root / np.sqrt(1.0 - _MEMORY**self._age)
-        return self._first / (1.0 - _MOMENTUM**self._age) / (unbiased + 1e-12)
-
-
-def _held_out(anchored: AnchorPairs, options: Adam, random: RandomState) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return pairs to learn from and pairs to evaluate on, or None if too few would be held out."""
-    everything = np.arange(len(anchored.pairs))
-    if not options.early_stopping:
-        return everything, None
-    train, held_out = anchored.split(options.validation_fraction, random)
-    if len(held_out) < _LEAST_HELD_OUT or len(train) < _LEAST_HELD_OUT:
-        return everything, None
-    return train, held_out
-
-
-class _HeldOutPairs:
-    """The held-out pairs among other rows, gathered once."""
-
-    def __init__(
-        self, rows: AnchorRows, anchored: AnchorPairs, held_out: np.ndarray, similarity: str, random: RandomState
-    ) -> None:
-        some = random.permutation(held_out)[:_MOST_HELD_OUT]
-        others = random.permutation(anchored.shape[1])[:_OTHERS]
-        weights = None if anchored.weights is None else anchored.weights[some]
-        left, right = anchored.pairs[some].T
-        self._batch = anchored.batch(left, right, others, weights)
-        self._anchors, self._candidates = rows.of(self._batch)
-        self._similarity = similarity
-
-    def score(self, A: np.ndarray) -> float:
-        """Return how well the held-out anchors find their positives."""
-        batch = self._batch
-        return held_out_gain(
-            A, self._anchors, self._candidates, batch.positives, batch.masked, self._similarity, batch.weights
+    n, d = len(both) // 2, both.shape[1]
+    sums = chunklet_scatter(both, read_chunklets(np.arange(2 * n).reshape(2, -1).T, len(both))[0])
+    within, total = sums.within / sums.n_points, sums.total / sums.n_rows
+    # If pairs hold equal rows, or no column varies, there is nothing to whiten.
+    spread = np.diag(total) + 1e-9 * np.trace(total) / d
+    size = float(np.mean(np.diag(within) / spread)) if spread.all() else 0.0
+    if size <= 0.0:
+        return []
+    reference = total + np.diag(spread - np.diag(total))
+    # Shrunk in units of the columns, so that a column of large variance does not dominate; and towards the raw metric, which
+    # suits embeddings, whose columns have no units.
+    raw = np.full(d, np.trace(within) / d)
+    whitenings = [
+        whitening(
+            (1.0 - share) * within + share * np.diag(target),
+            reference,
+            n_components=k,
+            tolerance=rank_tolerance(d),
+            resolution=0.0,
         )
-
-
-def _hard_negatives(
-    rows: AnchorRows, anchored: AnchorPairs, A: np.ndarray, estimator: AnchorNCA, random: RandomState
-) -> np.ndarray:
-    """Return for each pair rows near its anchor that are not known to be positives, filled up with -1."""
-    candidates = np.sort(random.permutation(anchored.shape[1])[:_MINED_FROM])
-    asking, number = np.unique(anchored.pairs[:, 0], return_inverse=True)
-    images, queries = (
-        _images(rows, table, positions, A, estimator.similarity)
-        for table, positions in ((rows.X, candidates), (rows.anchors, asking))
-    )
-    # Some of the nearest rows are positives; a group may have many.
-    spare = _SPARE_OF_GROUP if anchored.codes is not None else 2
-    count = min(2 * estimator.hard_negatives + spare, len(candidates))
-    near = candidates[prepare(estimator.engine, images, n_queries=len(queries)).at().nearest(count, queries).indices]
-    near[anchored.are_positives(asking, near)] = -1
-    first = np.argsort(near < 0, axis=1, kind="stable")[:, : estimator.hard_negatives]
-    taken = np.full((len(asking), estimator.hard_negatives), -1)
-    taken[:, : first.shape[1]] = np.take_along_axis(near, first, axis=1)
-    return taken[number]
-
-
-def _images(rows: AnchorRows, table: np.ndarray, positions: np.ndarray, A: np.ndarray, similarity: str) -> np.ndarray:
-    """Return the images of some rows, gathered in parts: the rows of a memory map may not fit into memory."""
-    Z = np.concatenate(
-        [
-            rows.gather(table, positions[start : start + _GATHERED]) @ A.T
-            for start in range(0, len(positions), _GATHERED)
-        ]
-    )
-    return Z / np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), 1e-30) if similarity == "cosine" else Z
-
-
-# -- the objective -------------------------------------------------------------------------------------
-
-SIMILARITIES = ("cosine", "distance")
-
-
-def anchor_objective(
-    A: np.ndarray,
-    anchors: np.ndarray,
-    candidates: np.ndarray,
-    positives: np.ndarray,
-    masked: np.ndarray,
-    *,
-    similarity: str,
-    temperature: float,
-    weights: np.ndarray | None = None,
-) -> Evaluation:
-    """Return the objective of a batch and its gradient by A.
-
-    Parameters
-    ----------
-    A : array of shape (k, d)
-    anchors : array of shape (m, d)
-    candidates : array of shape (c, d)
-    positives : int array of shape (m,)
-        Which candidate is the positive of each anchor.
-    masked : bool array of shape (m, c)
-        Candidates that an anchor does not compete with; never its positive.
-    similarity : {"cosine", "distance"}
-        s is the cosine of the images divided by the temperature (the linear form of InfoNCE), or minus the squared distance of
-        the images divided by the temperature.
-    """
-    queries, points = anchors @ A.T, candidates @ A.T
-    m = len(anchors)
-    share = np.full(m, 1.0 / m) if weights is None else weights / weights.sum()
-    if similarity == "cosine":
-        lengths = [np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), 1e-30) for Z in (queries, points)]
-        left, right = queries / lengths[0], points / lengths[1]
-        scores = left @ right.T / temperature
-    else:
-        left, right = queries, points
-        # Without the square of the query, which all of its candidates share.
-        scores = (2.0 * (left @ right.T) - np.square(right).sum(axis=1)) / temperature
-    scores[masked] = -np.inf
-    scores -= scores.max(axis=1, keepdims=True)
-    positive_scores = scores[np.arange(m), positives].copy()
-    np.exp(scores, out=scores)
-    sums = scores.sum(axis=1)
-    value = float(share @ (positive_scores - np.log(sums)))
-    # d value / d scores, of shape (m, c): the rows sum to zero.
-    slope = scores
-    slope *= (-share / sums).astype(slope.dtype, copy=False)[:, None]
-    slope[np.arange(m), positives] += share.astype(slope.dtype, copy=False)
-    slope /= temperature
-    if similarity == "cosine":
-        by_query, by_point = slope @ right, slope.T @ left
-        by_query = (by_query - (by_query * left).sum(axis=1, keepdims=True) * left) / lengths[0]
-        by_point = (by_point - (by_point * right).sum(axis=1, keepdims=True) * right) / lengths[1]
-    else:
-        by_query = 2.0 * (slope @ right)
-        by_point = 2.0 * (slope.T @ left - slope.sum(axis=0)[:, None] * right)
-    return Evaluation(value, by_query.T @ anchors + by_point.T @ candidates)
-
-
-def held_out_gain(
-    A: np.ndarray,
-    anchors: np.ndarray,
-    candidates: np.ndarray,
-    positives: np.ndarray,
-    masked: np.ndarray,
-    similarity: str,
-    weights: np.ndarray | None = None,
-) -> float:
-    """Return the weighted mean of ``1 / log2(1 + rank)`` of the positives among the candidates (nDCG of one relevant row)."""
-    queries, points = anchors @ A.T, candidates @ A.T
-    if similarity == "cosine":
-        scores = queries @ (points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-30)).T
-    else:
-        scores = queries @ points.T - 0.5 * np.square(points).sum(axis=1)
-    positive_scores = scores[np.arange(len(anchors)), positives].copy()
-    scores[masked] = -np.inf
-    scores[np.arange(len(anchors)), positives] = -np.inf
-    ahead = (scores > positive_scores[:, None]).sum(axis=1) + 0.5 * (scores == positive_scores[:, None]).sum(axis=1)
-    return float(np.average(1.0 / np.log2(2.0 + ahead), weights=weights))
-
-
-# -- the rows, which may be in memory maps -------------------------------------------------------------
-
-
-class AnchorRows:
-    """The rows of X and those of the anchors, in one precision, gathered when they are needed.
-
-    `unread` states that the rows are in memory maps and have not been validated yet.
-    """
-
-    def __init__(self, X: np.ndarray, anchors: np.ndarray, unread: bool = True) -> None:
-        self.X, self.anchors, self.unread = X, anchors, unread
-        self.dtype = np.result_type(X.dtype, anchors.dtype)
-
-    def of(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Return the anchors and the candidates of a batch."""
-        return self.gather(self.anchors, batch.anchors), self.gather(self.X, batch.candidates)
-
-    def gather(self, table: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """Return some rows, or raise an error if they are not finite, or too large to be squared."""
-        rows = np.asarray(table[positions], dtype=self.dtype)
-        if self.unread:
-            if not np.isfinite(rows).all():
-                raise ValueError(
-                    "X or queries contain NaN or infinity in rows of pairs. Drop such rows or fill in their values."
-                )
-            check_magnitude(rows, "X or queries")
-        return rows
+        for target, share in ((size * spread, _RAW_SHARE), *((raw, share) for share in _RAW_SHARES))
+    ]
+    return [whitened.components for whitened in whitenings if whitened is not None]

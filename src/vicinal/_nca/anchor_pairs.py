@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,9 @@ from scipy.sparse.csgraph import connected_components
 
 from vicinal._callers import callers_line
 from vicinal._supervision import check_length, check_pair_weight, check_position_table, code_groups
+
+_MANY_GROUPS = 20  # from this number on, whole groups are held out
+_ROWS_OF_PART = 10  # of fewer groups
 
 
 class Batch(NamedTuple):
@@ -55,16 +59,14 @@ class AnchorPairs:
         self.negatives = _lists(negatives, self.shape)
         self._place = np.full(n_rows, -1)
 
-    def split(self, share: float, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers of the pairs to learn from and of the held-out pairs; connected components stay together."""
+    @cached_property
+    def components(self) -> np.ndarray:
+        """The connected component of each pair, from 0: pairs of a component share rows, directly or through other pairs."""
         left, right = self.pairs.T
         offset = self.shape[0] if self.own_table else 0
         size = self.shape[1] + offset
         graph = coo_array((np.ones(len(left), dtype=np.int8), (left, right + offset)), shape=(size, size))
-        component = connected_components(graph, directed=False)[1][left]
-        numbers = random.permutation(component.max() + 1)
-        held_out = numbers[component] < share * (component.max() + 1)
-        return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+        return np.unique(connected_components(graph, directed=False)[1][left], return_inverse=True)[1]
 
     def batches(
         self, chosen: np.ndarray, size: int, random: np.random.RandomState, mined: np.ndarray | None
@@ -178,14 +180,25 @@ def read_anchor_pairs(
 
 
 def _mates(codes: np.ndarray, random: np.random.RandomState) -> np.ndarray:
-    """Pair each row of a group with the next one in a random cyclic order of the group."""
+    """Pair each row of a group with the next one in a random cyclic order of the group.
+
+    Few groups are cut into parts of ten rows or so, so that some of the connected components of pairs can be held out.
+    """
     order = random.permutation(len(codes))
     order = order[np.argsort(codes[order], kind="stable")]
     order = order[codes[order] >= 0]
-    starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0)) if len(order) else np.empty(0, np.int64)
+    sizes = np.unique(codes[order], return_counts=True)[1]
+    if len(sizes) < _MANY_GROUPS:
+        sizes = np.concatenate([[0], *(_sizes_of_parts(size) for size in sizes.tolist())])[1:]
+    starts = np.cumsum(sizes) - sizes
     after = np.arange(1, len(order) + 1)
-    after[np.append(starts[1:], len(order)) - 1 if len(order) else starts] = starts
-    return np.column_stack([order, order[after] if len(order) else order])
+    after[starts + sizes - 1] = starts
+    return np.column_stack([order, order[after]])
+
+
+def _sizes_of_parts(size: int) -> np.ndarray:
+    """Return the sizes of the parts of a group, equal up to one row."""
+    return np.diff(np.linspace(0, size, max(round(size / _ROWS_OF_PART), 1) + 1).astype(np.int64))
 
 
 def _lists(pairs: np.ndarray, shape: tuple[int, int]) -> csr_array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,22 +11,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import Normalizer, normalize
 
-from vicinal._checks import check_integer
+from vicinal._checks import check_choice, check_integer
 from vicinal._engine import Engine
 from vicinal._retrieval.evaluation import Evaluation, evaluate
+from vicinal._retrieval.query_map import QueryMap, train_further
 from vicinal._retrieval.search import as_table, search
+from vicinal._search import paired_gain
 from vicinal._supervision import check_length, chunklets_from_pairs, code_groups
 from vicinal._words import count
 
 METHODS = ("rca", "anchors")
+SIDES = ("both", "query")
 _BY = "nDCG@10"  # the measure by which a method is chosen
 _LARGEST_RANK = 128
 _MOST_QUERIES = 2000  # per evaluation
 _SAMPLED_ROWS = 20_000  # without supervision, for the total covariance and as other candidates
 _MANY_LABELS = 20  # from this number of labels on, whole labels are held out
 _FEWEST = 10  # pairs or labelled rows
+_SURE = 2.0  # the gain over the raw rows that an adapter needs, in standard errors
 _MOST_COMPARED = 200  # queries whose neighbours before and after are compared
 _N_COMPARED = 5  # neighbours of each of them
 
@@ -35,12 +40,14 @@ class _Parts(NamedTuple):
 
     corpus, queries : vectors; queries is None if the queries are rows of the corpus
     codes : the label of each row of the corpus (-1: none), or None for pairs
+    units : a number for each row that may be a query: rows with the same number are not independent
     fit, choose, test : pairs of shape (p, 2), or labelled rows of shape (r,)
     """
 
     corpus: np.ndarray
     queries: np.ndarray | None
     codes: np.ndarray | None
+    units: np.ndarray
     fit: np.ndarray
     choose: np.ndarray
     test: np.ndarray
@@ -65,15 +72,16 @@ class Adaptation:
 
     Attributes
     ----------
-    model : Pipeline or None
-        The best adapter, with unit lengths before and after its map; None if the raw rows are best.
+    model : Pipeline, QueryMap or None
+        The best adapter, with unit lengths before and after its map: a pipeline, or, with ``side="query"``, a :class:`QueryMap`. None
+        if the raw rows are best.
     verdict : str
         Whether it helps, with the change and its interval.
     best : str
-        The name of the best method: "raw", "rca" or "anchors".
+        The name of the best method: "raw", "rca", "anchors" or "free".
     measured : str
-        The method that was best on the part for choosing, to which `after` and `gain` belong. It is not `best` if it did worse
-        than the raw rows on the part for measuring.
+        The method that was best on the part for choosing, to which `after` and `gain` belong: the raw rows, unless a method gains
+        two standard errors of nDCG@10 over them. It is not `best` if it did worse than the raw rows on the part for measuring.
     models : dict of str to Pipeline
         All fitted adapters.
     chosen_by : dict of str to Evaluation
@@ -84,6 +92,8 @@ class Adaptation:
         The raw rows, the method that was measured, and their difference with paired intervals, on the part for measuring.
     sizes : dict of str to int
         The numbers of pairs (or labelled rows) in the parts "fit", "choose" and "test".
+    side : {"both", "query"}
+        What the adapter maps: queries and corpus, or the queries alone.
     """
 
     model: Any = field(repr=False)
@@ -97,6 +107,7 @@ class Adaptation:
     after: Evaluation = field(repr=False)
     gain: Evaluation = field(repr=False)
     sizes: dict[str, int]
+    side: str
     _parts: Any = field(repr=False)
     _engine: Any = field(repr=False)
 
@@ -108,7 +119,19 @@ class Adaptation:
     @property
     def raw_kept(self) -> float | None:
         """The share of the raw metric that RCA keeps, chosen by cross-validation; None without RCA."""
-        return float(self.models["rca"][1].shrinkage_) if "rca" in self.models else None
+        if "rca" not in self.models:
+            return None
+        adapter = self.models["rca"]
+        return float((adapter.metric if isinstance(adapter, QueryMap) else adapter)[1].shrinkage_)
+
+    @property
+    def variation(self) -> float | None:
+        """The coefficient of variation of |A(c - m)| over the corpus, for the measured map of queries; None for other adapters.
+
+        Where it is 0, the map of the queries gives the same order as that of both sides.
+        """
+        adapter = self.models.get(self.measured)
+        return adapter.variation_ if isinstance(adapter, QueryMap) else None
 
     def changed_queries(self, most: int = 12) -> list[dict[str, Any]]:
         """Return the queries of the part for measuring whose five nearest rows changed most, with the rows before and after.
@@ -170,6 +193,8 @@ class Adaptation:
             "after": self.after.to_dict(),
             "gain": self.gain.to_dict(),
             "raw_kept": self.raw_kept,
+            "side": self.side,
+            "variation": self.variation,
         }
 
     def __str__(self) -> str:
@@ -181,6 +206,11 @@ class Adaptation:
         ]
         if self.raw_kept is not None:
             lines.append(f"rca keeps {100 * self.raw_kept:.0f} % of the raw metric, by cross-validation.")
+        if self.variation is not None:
+            lines.append(
+                f"queries are mapped, the corpus is not: |A(c - m)| varies by {100 * self.variation:.0f} % over the corpus (0 %: the order of "
+                "the map of both sides)."
+            )
         return "\n".join(lines)
 
 
@@ -190,6 +220,7 @@ def adapt(
     *,
     queries: ArrayLike | None = None,
     methods: Sequence[str] = METHODS,
+    side: str = "both",
     engine: Engine | str | None = None,
     random_state: int = 0,
     progress: Callable[[int, int, str], Any] | None = None,
@@ -197,8 +228,8 @@ def adapt(
     """Learn an adapter for embeddings from rows that belong together, and measure on other rows whether it helps.
 
     The pairs (or labels) are divided into three parts that are not connected, even by a chain of pairs: 60 % for fitting, 20 %
-    for choosing between the raw rows and the methods, and 20 % for measuring the best one. Rows are compared by their direction.
-    ``vicinal adapt`` does the same with files.
+    for choosing between the raw rows and the methods, and 20 % for measuring the best one. An adapter is chosen only if it gains two
+    standard errors of nDCG@10 over the raw rows. Rows are compared by their direction. ``vicinal adapt`` does the same with files.
 
     Parameters
     ----------
@@ -213,6 +244,10 @@ def adapt(
         The methods to compare with the raw rows: "rca" is :class:`vicinal.RCA` with ``shrinkage="cv"``, a closed form that
         keeps a part of the raw metric; "anchors" is :class:`vicinal.AnchorNCA`, in which each row learns to distinguish its partner
         from others.
+    side : {"both", "query"}, default="both"
+        "both" maps the queries and the corpus, so an index has to be built again. "query" maps only the queries, by a
+        :class:`QueryMap` of each method, and for "anchors" also by "free", an affine map that is trained further with the corpus as it
+        is. If the queries are rows of the corpus, each of them is mapped when it is the query.
     engine : None, str or Engine, default=None
         The backend of the searches; see :class:`vicinal.Engine`.
     random_state : int, default=0
@@ -241,9 +276,11 @@ def adapt(
     names = [methods] if isinstance(methods, str) else list(methods)
     if not names or set(names) - set(METHODS):
         raise ValueError(f"methods must be some of {', '.join(METHODS)}, got {', '.join(map(str, names)) or 'none'}.")
+    check_choice(side, "side", SIDES)
     seed = check_integer(random_state, "random_state", least=0)
     parts = _divided(corpus, relevant, queries, seed)
-    total = 2 * len(names) + 2  # fits, and evaluations of the raw rows, of each method and of the best one
+    n_adapters = len(names) + (side == "query" and "anchors" in names)
+    total = len(names) + n_adapters + 2  # fits, and evaluations of the raw rows, of each adapter and of the best one
     steps = iter(range(total))
 
     def step(text: str) -> None:
@@ -256,12 +293,17 @@ def adapt(
         step(f"learning {name}")
         start = time.perf_counter()
         models[name] = _fitted(name, parts, seed)
+        if side == "query":
+            models[name] = QueryMap(models[name]).fit(corpus)
         seconds[name] = time.perf_counter() - start
+        if side == "query" and name == "anchors":
+            models["free"] = _trained_further(models[name], parts, seed)
+            seconds["free"] = time.perf_counter() - start
     chosen_by = {}
     for name, model in models.items():
         step(f"evaluating {name}")
         chosen_by[name] = _evaluated(parts, parts.choose, model, engine)
-    measured = max(chosen_by, key=lambda name: chosen_by[name].mean[_BY])  # raw comes first and so wins ties
+    measured = _chosen(chosen_by, parts)
     step(f"measuring {measured}")
     before = _evaluated(parts, parts.test, None, engine)
     after = before if measured == "raw" else _evaluated(parts, parts.test, models[measured], engine)
@@ -280,9 +322,23 @@ def adapt(
         after=after,
         gain=gain,
         sizes={"fit": len(parts.fit), "choose": len(parts.choose), "test": len(parts.test)},
+        side=side,
         _parts=parts,
         _engine=engine,
     )
+
+
+def _chosen(chosen_by: dict[str, Evaluation], parts: _Parts) -> str:
+    """Return the best method of those that gain two standard errors over the raw rows; "raw" if there is none."""
+    raw = chosen_by["raw"]
+    units = np.unique(parts.units[_positions_of(parts, parts.choose)[raw.queries]], return_inverse=True)[1]
+    gains = {
+        name: paired_gain(evaluation.per_query[_BY], raw.per_query[_BY], None, units)
+        for name, evaluation in chosen_by.items()
+        if name != "raw"
+    }
+    sure = [name for name, (mean, error) in gains.items() if mean > _SURE * error]
+    return max(sure, key=lambda name: gains[name][0]) if sure else "raw"
 
 
 def _divided(corpus: ArrayLike, relevant: ArrayLike, queries: ArrayLike | None, seed: int) -> _Parts:
@@ -300,17 +356,17 @@ def _divided(corpus: ArrayLike, relevant: ArrayLike, queries: ArrayLike | None, 
             raise ValueError("relevant must hold pairs if queries is given: labels belong to the rows of the corpus.")
         codes = code_groups(relevant, "relevant")
         check_length(codes, len(rows), "relevant", "Pass one label per row of the corpus.")
-        masks = _parts_of_labels(codes, seed)
+        units, masks = _parts_of_labels(codes, seed)
     else:
         table = _checked_pairs(table, len(rows if asking is None else asking), len(rows))
-        masks = _parts_of_pairs(table, len(rows), None if asking is None else len(asking), seed)
+        units, masks = _parts_of_pairs(table, len(rows), None if asking is None else len(asking), seed)
     if min(map(len, masks)) < 1 or sum(map(len, masks)) < _FEWEST:
         raise ValueError(
             f"relevant: {count(sum(map(len, masks)), 'pair' if codes is None else 'row')} cannot be divided into parts for learning, "
             f"for choosing a method and for measuring it, because chains of pairs stay together. At least {_FEWEST} in several groups "
             "are needed."
         )
-    return _Parts(rows, asking, codes, *masks)
+    return _Parts(rows, asking, codes, units, *masks)
 
 
 def _checked_pairs(pairs: np.ndarray, n_queries: int, n_rows: int) -> np.ndarray:
@@ -327,25 +383,31 @@ def _checked_pairs(pairs: np.ndarray, n_queries: int, n_rows: int) -> np.ndarray
     return pairs.astype(np.int64)
 
 
-def _parts_of_labels(codes: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Divide the rows whose label occurs more than once into three parts: by label if there are many, otherwise by row."""
+def _parts_of_labels(codes: np.ndarray, seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Divide the rows whose label occurs more than once into three parts: by label if there are many, otherwise by row.
+
+    Return these units, and the parts.
+    """
     rng = np.random.default_rng(seed)
     sizes = np.bincount(codes[codes >= 0], minlength=1)
     rows = np.flatnonzero((codes >= 0) & (np.append(sizes, 0)[codes] > 1))
     if (sizes > 1).sum() >= _MANY_LABELS:
-        return [rows[part] for part in _thirds(rng.permutation(len(sizes))[codes[rows]], len(sizes))]
-    return [rows[part] for part in _thirds(rng.permutation(len(rows)), len(rows))]
+        return codes, [rows[part] for part in _thirds(rng.permutation(len(sizes))[codes[rows]], len(sizes))]
+    return np.arange(len(codes)), [rows[part] for part in _thirds(rng.permutation(len(rows)), len(rows))]
 
 
-def _parts_of_pairs(pairs: np.ndarray, n_rows: int, n_queries: int | None, seed: int) -> list[np.ndarray]:
-    """Return three parts of the pairs that share no row by any chain of pairs."""
+def _parts_of_pairs(
+    pairs: np.ndarray, n_rows: int, n_queries: int | None, seed: int
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the connected component of each possible query, and three parts of the pairs that share none."""
     if n_queries is None:
         pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    moved = pairs + np.array([0 if n_queries is None else n_rows, 0])
-    component = chunklets_from_pairs(moved, n_rows + (n_queries or 0))[moved[:, 1]]
+    first_query = 0 if n_queries is None else n_rows
+    components = chunklets_from_pairs(pairs + np.array([first_query, 0]), n_rows + (n_queries or 0))
+    component = components[pairs[:, 1]]
     n_components = component.max(initial=-1) + 1
     place = np.random.default_rng(seed).permutation(n_components)[component]
-    return [pairs[part] for part in _thirds(place, n_components)]
+    return components[first_query:], [pairs[part] for part in _thirds(place, n_components)]
 
 
 def _thirds(numbers: np.ndarray, size: int) -> list[np.ndarray]:
@@ -365,8 +427,23 @@ def _fitted(name: str, parts: _Parts, seed: int) -> Pipeline:
         method = RCA(shrinkage="cv").fit(rows, alike)
     else:
         method = AnchorNCA(min(_LARGEST_RANK, rows.shape[1]), random_state=seed)
-        method.fit(rows, **{"pairs" if parts.codes is None else "y": alike})
+        with warnings.catch_warnings():
+            # The raw rows are one of the choices, and the part for choosing decides.
+            warnings.filterwarnings("ignore", "AnchorNCA keeps the raw rows", UserWarning)
+            method.fit(rows, **{"pairs" if parts.codes is None else "y": alike})
     return make_pipeline(unit, method, Normalizer().fit(method.transform(rows[:1])))
+
+
+def _trained_further(start: QueryMap, parts: _Parts, seed: int) -> QueryMap:
+    """Return a map of the queries that is trained further with the corpus as it is."""
+    rows, alike = _stacked(parts)
+    rows = normalize(rows)
+    if parts.codes is not None:
+        return train_further(start, rows, None, None, alike, seed)
+    if parts.queries is None:
+        return train_further(start, rows, None, alike, None, seed)
+    first = alike[:, 0].min()  # the queries follow the rows of the corpus
+    return train_further(start, rows[:first], rows[first:], alike - [first, 0], None, seed)
 
 
 def _stacked(parts: _Parts) -> tuple[np.ndarray, np.ndarray]:
@@ -387,9 +464,14 @@ def _stacked(parts: _Parts) -> tuple[np.ndarray, np.ndarray]:
     return both, np.column_stack([len(positions) + np.searchsorted(asking, fit[:, 0]), second])
 
 
+def _positions_of(parts: _Parts, part: np.ndarray) -> np.ndarray:
+    """Return the queries of a part that are searched for, at most 2,000 of them."""
+    return np.random.default_rng(0).permutation(parts.queries_of(part))[:_MOST_QUERIES]
+
+
 def _evaluated(parts: _Parts, part: np.ndarray, model: Any, engine: Any) -> Evaluation:
     """Return the measures of the queries of a part."""
-    positions = np.random.default_rng(0).permutation(parts.queries_of(part))[:_MOST_QUERIES]
+    positions = _positions_of(parts, part)
     if parts.queries is None:
         relevant = part if parts.codes is None else parts.codes
         return evaluate(positions, parts.corpus, relevant, model=model, engine=engine)
@@ -404,7 +486,7 @@ def _verdict(best: str, measured: str, gain: Evaluation, units: str) -> str:
     low, high = gain.intervals[_BY]
     changes = f"{_BY} changes by {gain.mean[_BY]:+.3f} on unseen {units} (95 % interval {low:+.3f} to {high:+.3f})."
     if measured == "raw":
-        return f"The raw embeddings are best: no adapter helps on these {units}."
+        return f"The raw embeddings are best: no adapter helps on these {units} (by two standard errors of {_BY})."
     if best == "raw":
         return f"The raw embeddings are best: the adapter {measured} was better on the {units} for choosing the method, but {changes}"
     if low <= 0.0:

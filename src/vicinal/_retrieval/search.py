@@ -10,10 +10,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import normalize
 
 from vicinal._checks import check_choice, check_integer
 from vicinal._engine import Engine, RowSearch, Work, as_engine, available_threads, choose, prepare
+from vicinal._retrieval.query_map import QueryMap
 from vicinal._rows import check_array
 from vicinal._words import count
 
@@ -91,13 +93,18 @@ def search(
     check_choice(similarity, "similarity", SIMILARITIES)
     if model is not None and not hasattr(model, "transform"):
         raise TypeError(f"model must be None or have a transform method, got {type(model).__name__}.")
+    if isinstance(model, Pipeline) and any(isinstance(step, QueryMap) for _, step in model.steps):
+        raise TypeError(
+            "model must not be a pipeline with a QueryMap, which would map the corpus as well. Pass the QueryMap alone: it scales queries to "
+            "unit length before and after its map."
+        )
     rows, positions = rows_and_positions(queries, corpus)
     corpus = as_table(corpus, "corpus")
     reach = len(corpus) - (positions is not None)
     if k > reach:
         raise ValueError(f"k={k} needs at least as many rows that a query can find, got {reach}. Lower k or add rows.")
     space = Space(model, similarity)
-    images = space.images(*((rows, "queries") if positions is None else (corpus[positions], "corpus")))
+    images = space.images(*((rows, "queries") if positions is None else (corpus[positions], "corpus")), of_queries=True)
     if positions is None and np.shape(rows)[1] != corpus.shape[1]:
         raise ValueError(
             f"queries and corpus must have the same columns, got {np.shape(rows)[1]} and {corpus.shape[1]}. Embed both with "
@@ -141,16 +148,19 @@ def rows_and_positions(queries: ArrayLike | None, corpus: ArrayLike) -> tuple[An
 
 
 class Space(NamedTuple):
-    """The space in which rows are compared: the images under a model (None: the raw rows), with a similarity."""
+    """The space in which rows are compared: the images under a model (None: the raw rows), with a similarity.
+
+    A QueryMap leaves the rows of the corpus as they are.
+    """
 
     model: Any
     similarity: str
 
-    def images(self, rows: Any, name: str) -> np.ndarray:
+    def images(self, rows: Any, name: str, *, of_queries: bool = False) -> np.ndarray:
         """Return the rows in the form in which they are compared: mapped by the model, finite and, for cosines, not zero."""
         rows = _in_single(rows)
         images = check_array(rows, dtype=[np.float64, np.float32], input_name=name)
-        if self.model is not None:
+        if self.model is not None and (of_queries or not isinstance(self.model, QueryMap)):
             images = check_array(self.model.transform(images), dtype=[np.float64, np.float32], input_name=name)
         if self.similarity == "cosine":
             suspect = np.flatnonzero(np.einsum("ij,ij->i", images, images) == 0)

@@ -58,6 +58,7 @@ def adapt(arguments: Namespace, console: Console) -> None:
             relevant,
             queries=queries,
             methods=methods,
+            side=arguments.side,
             engine=make_engine(arguments),
             random_state=arguments.seed,
             progress=progress,

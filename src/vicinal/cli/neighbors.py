@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import normalize
 
 from vicinal._words import count, one_line, shown
 from vicinal.cli.columns import pick_features
@@ -30,7 +31,10 @@ def neighbors(arguments: Namespace, console: Console) -> None:
     model, table, picked = open_model(arguments, console)
     check_method(model, "transform", "a density without a metric")
     by_kernel = getattr(model.estimator, "_has_levels", False) and arguments.duplicates is None
-    place = _places_under_kernel if by_kernel else _places
+    maps_queries = isinstance(model.estimator, retrieval.QueryMap)
+    if maps_queries and arguments.query is None:
+        raise Failure(USAGE, "the model maps queries and not the rows of DATA. Pass the queries with --query.")
+    place = _places_under_kernel if by_kernel else _places_of_queries if maps_queries else _places
     images, as_queries, offsets = place(model, picked.features, console)
     if images.shape[1] == 0:
         raise Failure(
@@ -83,6 +87,13 @@ def _places(model: Model, features: "pd.DataFrame", console: Console) -> tuple[n
     """Return rows under the metric as points and as queries, and what squared distances from the latter have too much: nothing."""
     images = images_of_rows(model, features, console)
     return images, images, np.zeros(len(images))
+
+
+def _places_of_queries(
+    model: Model, features: "pd.DataFrame", console: Console
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the same for a map of queries alone: points are rows of unit length."""
+    return normalize(features.to_numpy()), images_of_rows(model, features, console), np.zeros(len(features))
 
 
 def _places_under_kernel(

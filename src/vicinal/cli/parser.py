@@ -235,8 +235,8 @@ def _adapt(command: Parser) -> None:
     The pairs are divided into three parts that are not connected, even by a chain of pairs: one for learning, one for choosing
     the method, and one for measuring it. The command compares the raw rows, rca (a closed form that keeps a part of the raw metric,
     chosen by cross-validation) and anchors (each row learns to distinguish its partner from others). Rows are compared by their
-    direction. The best method is saved as a pipeline that normalises rows before and after its map. If the raw rows are best, no
-    model is written, and the verdict says so.
+    direction. The best method is saved; it normalises rows before and after its map. Unless a method gains two standard errors over
+    the raw rows, no model is written, and the verdict says so. With --side query the corpus stays as it is stored.
 
     Vectors are .npy (not read into memory at once), .npz, Parquet with a column of vectors, or CSV of numbers.
     """
@@ -251,6 +251,7 @@ def _adapt(command: Parser) -> None:
     add("--query-texts", type=InputPath, metavar="FILE", help="the same for the rows of --queries")
     add("--vector", metavar="COL", help="the column of vectors in Parquet, or the array in .npz; default: the only one")
     add("--methods", metavar="NAMES", default="rca,anchors", help="the methods to compare with the raw rows; default rca,anchors")
+    add("--side", choices=("both", "query"), default="both", help="map queries and corpus (both, the default), or only the queries")
     add("-o", "--output", type=OutputPath, metavar="MODEL", required=True, help="the model file to write")
     add("--report", type=OutputPath, metavar="FILE", help="write a report: one HTML file that needs no network")
 
