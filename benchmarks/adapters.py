@@ -4,13 +4,19 @@
     VICINAL_DATA=/path/to/data python benchmarks/adapters.py side [--sets usps,glove] [--quick] [--jobs 8 --threads 2]
     python benchmarks/adapters.py speed [--sets evaluate,rca] [--quick]
     python benchmarks/adapters.py race [--quick] [--jobs 7 --threads 2]
+    VICINAL_DATA=/path/to/data python benchmarks/adapters.py guard [--sets usps,glove] [--draws 20] [--jobs 16]
+    VICINAL_DATA=/path/to/data python benchmarks/adapters.py query [--sets usps,glove] [--draws 10] [--jobs 16]
+    VICINAL_TEXTS=texts.npz python benchmarks/adapters.py texts [--draws 5] [--jobs 16]
     python benchmarks/adapters.py tables
 
+guard: compares AnchorNCA() from 50, 200 and 1,000 pairs with the raw rows, draw by draw.  query: compares maps of queries alone with
+those of both sides, from 500 pairs by `adapt`.  texts: compares adapters on docstrings (texts.py), which are learned on numpy, pandas and
+statsmodels and measured on scipy and scikit-learn.
 few: compares RCA(shrinkage="cv") from 30, 100 and 500 pairs with the raw rows, draw by draw (sets with at least 256 columns).
 side: compares all methods on one split of each set.  speed: compares the times of `evaluate` and of NumPy, and measures RCA, in one
 run.  race: measures the time until AnchorNCA reaches the best held-out nDCG@10 of an adapter trained in torch.  tables: prints the
-tables of docs/adapters.md.
-The cases of few, side and race run in `--jobs` processes, each on `--threads` separate cores.
+tables of docs/benchmarks.md.
+The cases of all parts but speed and tables run in `--jobs` processes, each on `--threads` separate cores.
 Each part writes benchmarks/results/adapters-PART.json after every result, so that an interrupted run loses nothing.
 
 Rows of all sets are compared by cosine. The sets are GloVe words (a word belongs together with its forms in -s, -ed and -ing), MNIST
@@ -33,6 +39,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, normalize
 
@@ -159,6 +166,146 @@ def one_draw(name, draw):
         row = [raw["recall@10"], mine["recall@10"], raw["precision@10"], mine["precision@10"], model[1].shrinkage_]
         rows[size] = [round(float(value), 5) for value in row]
     return rows
+
+
+def drawn(name, draw, n_pairs):
+    """Return the rows to learn from and pairs of them, the rows to search in with their groups, and the queries among these."""
+    X, y = load(name)
+    rng = np.random.default_rng(draw)
+    fit, test = halves(y, name in CLASSES, rng)
+    asked = rng.permutation(np.flatnonzero(np.isin(y[test], y[test][y[test] >= 0])))[:300]
+    return X[fit], draw_pairs(y[fit], n_pairs, rng), X[test], y[test], asked
+
+
+def by_draws(part, work, tasks, jobs, threads):
+    """Run the tasks (name, draw, ...) that are not in the file of this part, and keep the result of each of them."""
+    results = earlier(part, ())
+    known = {(name, draw) for name, draws in results.items() for draw in draws}
+    tasks = [task for task in tasks if (task[0], str(task[1])) not in known]
+    for (name, draw, *_), rows in in_processes(work, tasks, jobs, threads):
+        results.setdefault(name, {})[str(draw)] = rows
+        print(name, draw, rows, flush=True)
+        keep(part, results)
+
+
+GUARD_SIZES = (50, 200, 1000)
+
+
+def one_guard(name, draw):
+    """Return nDCG@10 of the raw rows and under AnchorNCA from each number of pairs, and what AnchorNCA has chosen."""
+    X, pairs, corpus, y, asked = drawn(name, draw, max(GUARD_SIZES))
+    rows = {"raw": round(judge(corpus, y, asked)["nDCG@10"], 5)}
+    for size in GUARD_SIZES:
+        model = make_pipeline(Normalizer(), AnchorNCA(random_state=draw), Normalizer())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(X, anchornca__pairs=pairs[:size])
+        rows[str(size)] = [round(judge(corpus, y, asked, model)["nDCG@10"], 5), model[1].chosen_]
+    return rows
+
+
+def one_query(name, draw):
+    """Return nDCG@10 of the raw rows, under maps of both sides and of queries alone, and of the one that `adapt` chooses."""
+    X, pairs, corpus, y, asked = drawn(name, draw, 500)
+    result = retrieval.adapt(X, pairs, side="query", random_state=draw)
+
+    def score(model):
+        return round(judge(corpus, y, asked, model)["nDCG@10"], 5)
+
+    rows = {"raw": score(None), "chosen": result.best}
+    for method, model in result.models.items():
+        rows |= {f"{method}, query": score(model), f"{method}, variation": round(model.variation_, 3)}
+        if method != "free":
+            rows[f"{method}, both"] = score(model.metric)
+    return rows | {"adapt": rows["raw"] if result.best == "raw" else rows[f"{result.best}, query"]}
+
+
+TEXT_SIZES = (50, 200, 500, 2000)
+
+
+def one_text(name, draw, size):
+    """Return recall@10 and nDCG@10 of first lines that search their documents in packages that no adapter has seen."""
+    data = np.load(os.environ["VICINAL_TEXTS"])
+    train = np.isin(data["package"], ("numpy", "pandas", "statsmodels"))
+    Q, D = (normalize(data[key]).astype(np.float32) for key in ("queries", "documents"))
+    mine = np.random.default_rng(draw).permutation(np.flatnonzero(train))
+    used, n = mine[:size], int((~train).sum())
+    pairs, stacked = np.column_stack([used, used]), np.vstack([D[train], Q[used]])
+    own = np.searchsorted(np.flatnonzero(train), used)
+    alike = np.column_stack([int(train.sum()) + np.arange(size), own])
+    labels = np.full(len(stacked), -1)
+    labels[alike[:, 0]] = labels[alike[:, 1]] = np.arange(size)
+
+    def unit(method):
+        return make_pipeline(Normalizer(), method, Normalizer())
+
+    def anchors():
+        model = AnchorNCA(128, random_state=draw).fit(D, pairs=pairs, queries=Q)
+        return make_pipeline(Normalizer(), model, Normalizer().fit(model.transform(D[:1])))
+
+    rca = unit(RCA(shrinkage="cv")).fit(stacked, alike)
+    both = anchors()
+    methods = {
+        "raw": lambda: None,
+        "whitening": lambda: unit(whitened(D[train])),
+        "LDA, a class per pair": lambda: unit(LinearDiscriminantAnalysis()).fit(
+            stacked[labels >= 0], labels[labels >= 0]
+        ),
+        "logistic on products": lambda: FirstTable(logistic_weights(Q[used], D[used], draw)),
+        "query only, SGD": lambda: FirstTable(query_matrix(Q[used], D[used], draw)),
+        "RCA": lambda: rca,
+        "AnchorNCA": lambda: both,
+        "RCA, query only": lambda: retrieval.QueryMap(rca).fit(D[train]),
+        "AnchorNCA, query only": lambda: retrieval.QueryMap(both).fit(D[train]),
+        "adapt": lambda: retrieval.adapt(D, pairs, queries=Q, random_state=draw).model,
+        "adapt, query only": lambda: retrieval.adapt(D, pairs, queries=Q, side="query", random_state=draw).model,
+    }
+    rows, wanted = {}, np.column_stack([np.arange(n)] * 2)
+    for method, make in methods.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = make()
+        asked = Q[~train]
+        if isinstance(model, FirstTable):
+            asked, model = asked @ model.matrix.T, None
+        mean = retrieval.evaluate(asked, D[~train], wanted, model=model, n_bootstrap=2, depth=10).mean
+        rows[method] = [round(mean["recall@10"], 4), round(mean["nDCG@10"], 4)]
+    return rows
+
+
+class FirstTable:
+    """A matrix that is applied to queries alone."""
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+
+
+def logistic_weights(Q, D, seed):
+    """Return the diagonal of weights by which a logistic regression tells products of pairs from those of random rows."""
+    wrong = np.random.default_rng(seed).permutation(len(D))
+    features = np.vstack([Q * D, Q * D[wrong]]) * Q.shape[1]
+    weights = LogisticRegression(max_iter=1000).fit(features, np.repeat([1, 0], len(Q))).coef_[0]
+    return np.diag(weights).astype(np.float32)
+
+
+def query_matrix(Q, D, seed, epochs=30):
+    """Return a matrix of queries, from the identity, by SGD on (1 - cosine) of pairs and (cosine)_+ of random rows."""
+    import torch
+
+    torch.manual_seed(seed)
+    rng, W = np.random.default_rng(seed), torch.eye(Q.shape[1], requires_grad=True)
+    optimiser = torch.optim.SGD([W], lr=0.1)
+    for _ in range(epochs):
+        order = rng.permutation(len(Q))
+        for part in np.array_split(order, max(len(Q) // 32, 1)):
+            images = torch.nn.functional.normalize(torch.from_numpy(Q[part]) @ W.T, dim=1)
+            near = (images * torch.from_numpy(D[part])).sum(dim=1)
+            far = (images * torch.from_numpy(D[rng.integers(len(D), size=len(part))])).sum(dim=1)
+            loss = (1 - near).mean() + far.clamp(min=0).mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    return W.detach().numpy()
 
 
 def gain_of(rows):
@@ -389,7 +536,7 @@ def speed(quick, parts):
 
 
 def tables():
-    """Print the results as the tables of docs/adapters.md."""
+    """Print the results as the tables of docs/benchmarks.md."""
     few, sides = earlier("few", ()), earlier("side", ())
     print(
         "| set | pairs | draws | raw recall@10 | RCA recall@10 | mean gain (standard error) | worst draw | raw kept |"
@@ -409,9 +556,59 @@ def tables():
             print(f"| {name} | {method} | {' | '.join(cells)} | {found['fit_seconds']} | {found['lines']} |")
 
 
+def draws_of(part):
+    return {name: list(draws.values()) for name, draws in earlier(part, ()).items()}
+
+
+def change(rows, key, other="raw"):
+    """Return the mean difference of a figure of some draws and another one, and its standard error, as text."""
+    gain = np.array([row[key] - row[other] for row in rows])
+    error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else np.nan
+    return f"{gain.mean():+.4f} ({error:.4f})"
+
+
+def tables_of_draws():
+    """Print the tables of guard, query and texts."""
+    print(
+        "\n| set | draws | raw nDCG@10 | pairs | mean change (standard error) | worst draw | raw kept, of all draws |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for name, rows in draws_of("guard").items():
+        for size in map(str, GUARD_SIZES):
+            flat = [{"raw": row["raw"], size: row[size][0]} for row in rows]
+            worst = min(row[size] - row["raw"] for row in flat)
+            kept = sum(row[size][1] == "raw" for row in rows)
+            raw = np.mean([row["raw"] for row in rows])
+            print(f"| {name} | {len(rows)} | {raw:.4f} | {size} | {change(flat, size)} | {worst:+.4f} | {kept} |")
+    print("\n| set | draws | raw nDCG@10 | map | both sides | queries alone | share of the gain | variation |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, rows in draws_of("query").items():
+        raw = np.mean([row["raw"] for row in rows])
+        for method, both in (("rca", "rca, both"), ("anchors", "anchors, both"), ("free", "anchors, both")):
+            gains = [np.mean([row[key] for row in rows]) - raw for key in (both, f"{method}, query")]
+            share = f"{100 * gains[1] / gains[0]:.0f} %" if gains[0] >= 0.02 else ""
+            variation = np.mean([row[f"{method}, variation"] for row in rows])
+            print(f"| {name} | {len(rows)} | {raw:.4f} | {method} | {change(rows, both)} | {change(rows, f'{method}, query')} | {share} | "
+                  f"{variation:.2f} |")  # fmt: skip
+        kept = sum(row["chosen"] == "raw" for row in rows)
+        print(
+            f"| {name} | {len(rows)} | {raw:.4f} | chosen by `adapt` | | {change(rows, 'adapt')} | raw kept: {kept} | |"
+        )
+    texts = draws_of("texts")
+    print("\n| method | " + " | ".join(f"recall@10, {name} | nDCG@10, {name}" for name in texts) + " |")
+    print("|---" * (1 + 2 * len(texts)) + "|")
+    for method in next(iter(texts.values()))[0] if texts else ():
+        cells = []
+        for rows in texts.values():
+            for place in (0, 1):
+                flat = [{"raw": row["raw"][place], "it": row[method][place]} for row in rows]
+                cells.append(f"{flat[0]['raw']:.4f}" if method == "raw" else change(flat, "it"))
+        print(f"| {method} | {' | '.join(cells)} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("few", "side", "speed", "race", "tables"))
+    parser.add_argument("part", choices=("few", "side", "guard", "query", "texts", "speed", "race", "tables"))
     parser.add_argument("--sets")
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--quick", action="store_true")
@@ -423,10 +620,19 @@ def main():
         few(chosen or WIDE, options.draws, options.jobs, options.threads)
     elif options.part == "side":
         side(chosen or ("glove", *WIDE), options.quick, options.jobs, options.threads)
+    elif options.part in ("guard", "query"):
+        tasks = [(name, draw) for draw in range(options.draws) for name in chosen or ("glove", *WIDE)]
+        by_draws(
+            options.part, {"guard": one_guard, "query": one_query}[options.part], tasks, options.jobs, options.threads
+        )
+    elif options.part == "texts":
+        tasks = [(f"{size} pairs", draw, size) for draw in range(options.draws) for size in TEXT_SIZES]
+        by_draws("texts", one_text, tasks, options.jobs, options.threads)
     elif options.part == "race":
         race(5000 if options.quick else 100_000, options.jobs, options.threads)
     elif options.part == "tables":
         tables()
+        tables_of_draws()
     else:
         speed(options.quick, chosen or ("evaluate", "rca"))
 

@@ -19,7 +19,7 @@ from vicinal._search import paired_gain
 if TYPE_CHECKING:
     from vicinal._nca.anchor_nca import AnchorNCA
 
-_LEAST_HELD_OUT = 5  # connected components of pairs, for stopping and for the choice
+_LEAST_HELD_OUT = 3  # connected components of pairs, for stopping and for the choice
 _MOST_HELD_OUT = 1000  # pairs
 _OTHERS = 2000  # rows among which held-out positives are ranked
 _LEAST_STEPS = 10  # the minimum number of steps between two evaluations

@@ -23,7 +23,7 @@ from sklearn.base import BaseEstimator
 from vicinal._callers import callers_line
 from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_random_state
 from vicinal._engine import Engine, as_engine
-from vicinal._fit_loops import Callback, warn_if_not_converged
+from vicinal._fit_loops import Callback, FitPath, Reason, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin, rank_tolerance, whitening
 from vicinal._nca.anchor_climb import AnchorRows, HeldOutPairs, climb, divided
 from vicinal._nca.anchor_objective import SIMILARITIES
@@ -231,31 +231,37 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         if isinstance(self.solver, str):
             share = float(np.clip(_HELD_OUT_COMPONENTS / (anchored.components.max() + 1), *_HELD_OUT_SHARES))
         parts = divided(anchored, share, random)
-        stopping, choosing = (
-            None if part is None else HeldOutPairs(rows, anchored, part, self, random)
-            for part in (parts.stopping, parts.choosing)
-        )
         starts, raw = self._starts(rows, anchored, random)
-        start = starts[0] if stopping is None else max([*starts, raw], key=stopping.score)
-        path = climb(rows, anchored, parts.learning, stopping, start, self, options, random)
-        maps = {"anchors": path.parameters.astype(np.float64), "init": start, "raw": raw}
-        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        if stopping is None or choosing is None:
-            self.chosen_ = "anchors" if share is None else "raw"
-            self.held_out_gain_, self.held_out_pairs_ = None, np.empty(0, np.int64)
-        else:
+        self.held_out_gain_, self.held_out_pairs_ = None, np.empty(0, np.int64)
+        if parts.stopping is not None and parts.choosing is not None:
+            stopping = HeldOutPairs(rows, anchored, parts.stopping, self, random)
+            choosing = HeldOutPairs(rows, anchored, parts.choosing, self, random)
+            start = max([*starts, raw], key=stopping.score)
+            path = climb(rows, anchored, parts.learning, stopping, start, self, options, random)
+            maps = {"anchors": path.parameters.astype(np.float64), "init": start, "raw": raw}
             self.chosen_ = choosing.best_of(maps)
+            self.components_ = maps[self.chosen_]
+            self.objectives_ = np.append(path.objectives, stopping.score(self.components_))
             self.held_out_gain_ = np.array(choosing.gain(maps["anchors"]))
             self.held_out_pairs_ = np.sort(np.concatenate([parts.stopping, parts.choosing]))
-            if self.chosen_ != "anchors":
-                self.objectives_ = np.append(self.objectives_, stopping.score(maps[self.chosen_]))
-        self.components_ = maps[self.chosen_]
-        if self.chosen_ == "raw":
-            warnings.warn(
-                f"AnchorNCA keeps the raw rows: {self._why_raw(anchored)}", UserWarning, stacklevel=callers_line()
+        elif share is None:
+            path = climb(rows, anchored, parts.learning, None, starts[0], self, options, random)
+            self.chosen_, self.components_, self.objectives_ = (
+                "anchors",
+                path.parameters.astype(np.float64),
+                path.objectives,
             )
         else:
+            self.chosen_, self.components_ = "raw", raw
+            path = FitPath(raw, np.empty(0), 0, Reason.CONVERGED, Reason.CONVERGED.value)
+            self.objectives_ = path.objectives
+        self.n_iter_, self.converged_ = path.n_iter, path.converged
+        if self.chosen_ != "raw":
             warn_if_not_converged("AnchorNCA", path)
+            return
+        warnings.warn(
+            f"AnchorNCA keeps the raw rows: {self._why_raw(anchored)}", UserWarning, stacklevel=callers_line()
+        )
 
     def _why_raw(self, anchored: AnchorPairs) -> str:
         """Return why the raw rows are kept, and a remedy."""
