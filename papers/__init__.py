@@ -9,7 +9,7 @@ There is one module per table or figure, in the folder of its paper.  Each is an
 ``MINUTES``
     The approximate number of minutes on one core, in quick and in full mode.
 ``units(setting)``
-    The work as a list of small dicts, each measured and cached separately.
+    The work as a list of small dicts, each measured and stored separately.
 ``measure(setting, **unit)``
     One unit: numbers and lists, ready for JSON.
 ``summarise(setting, records)``
@@ -18,8 +18,12 @@ There is one module per table or figure, in the folder of its paper.  Each is an
     The pictures: a dict from a short name to a matplotlib figure.
 
 Texts on a page take their numbers from the records or from constants, through f-strings; the docstring of a module, which describes the
-set-up, may name constants of the module in braces.  A grid should not end at its best value; if one does, `at_the_end` says so in the
-evidence.  ``_contents.py`` of each paper lists the contents of the paper and where they are reproduced.
+set-up, may name constants of the module in braces.  A claim is a sentence of the paper and a rule, stated before the measurement; there are no
+reasons in advance why it may fail.  A grid is refined until a step moves the quantity of the verdict by less than its standard error, and extended until
+the validation score falls or a stated floor is reached; where a choice is at an end, `at_the_end` says so in the evidence.  Scores are stored for
+every value of a grid, or the choice from the whole grid and from either half of it (`best_positions`), and ``summarise`` uses the part that ``setting.grid`` names,
+so that ``run.py --check`` can judge again.  ``_contents.py`` of each paper lists the contents of the paper, where they are reproduced, and the claims that
+are evidence for them.
 
 ::
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from importlib import import_module
 
-from papers.experiment import PAPERS
+from papers.experiment import PAPERS, Claim
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,9 @@ class Entry:
     test : str, default=""
         The test that proves it: ``"test_lca.py::test_name"``, below ``tests``.
     experiment : str, default=""
-        The module of the experiment that shows it, as ``"figure_3"``; the page says how many of its claims hold.
+        The module of the experiment that shows it, as ``"figure_3"``.
+    claims : tuple of str
+        Parts of the texts of the claims of the experiment that are about this item; the page shows their verdicts and numbers.
     note : str, default=""
         A remark: an error in the paper, a departure, an extension, or the reason why it is left out.
     """
@@ -32,6 +34,11 @@ class Entry:
     test: str = ""
     experiment: str = ""
     note: str = ""
+    claims: tuple[str, ...] = ()
+
+    def about(self, claims: list[Claim]) -> list[Claim]:
+        """Return those of the claims of its experiment that are about this item."""
+        return [claim for claim in claims if any(part in claim.says for part in self.claims)]
 
 
 def entries(paper: str) -> list[Entry]:
@@ -39,23 +46,30 @@ def entries(paper: str) -> list[Entry]:
     return import_module(f"papers.{PAPERS[paper][0]}._contents").CONTENTS
 
 
-def contents(paper: str, results: dict[str, str]) -> list[str]:
+def contents(paper: str, claims: dict[str, list[Claim]]) -> list[str]:
     """Return the table for the page, in Markdown.
 
     Parameters
     ----------
     paper : str
         The key of the paper.
-    results : dict
-        Short descriptions of the results, by the module of an experiment.
+    claims : dict
+        The claims by the module of an experiment.
     """
     lines = ["## Contents of the paper and where they are reproduced", ""]
-    lines += ["Files are in `src/vicinal` and beside it in `papers`, tests in `tests`.", ""]
+    lines += [
+        "Files are in `src/vicinal` and beside it in `papers`, tests in `tests`. The last column has the verdicts and numbers of the claims about the item.",
+        "",
+    ]
     lines += ["| in the paper | what it is | file | test | result |", "|---|---|---|---|---|"]
     for entry in entries(paper):
         file = entry.code or (f"papers/{PAPERS[paper][0]}/{entry.experiment}.py" if entry.experiment else "")
-        result = results.get(entry.experiment, "") if entry.experiment else ("tested" if entry.test else "")
-        told = ". ".join(part.rstrip(".") for part in (result, entry.note) if part)
+        verdicts = [
+            f"{'holds' if claim.holds else 'does not hold'}: {claim.evidence}"
+            for claim in entry.about(claims.get(entry.experiment, []))
+        ]
+        tested = "tested" if entry.test and not verdicts else ""
+        told = ". ".join(part.rstrip(".") for part in (*verdicts, tested, entry.note) if part)
         cells = [entry.place, entry.what, _code(file), _code(entry.test), told]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return [*lines, ""]

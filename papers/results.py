@@ -17,12 +17,12 @@ FOLDER = Path(__file__).parent / "results"
 
 
 class Results(NamedTuple):
-    """The measurements of an experiment at the sizes of the paper.
+    """The measurements of an experiment.
 
-    Each of ``units`` has the keys ``"unit"``, ``"result"`` and ``"seconds"``.
+    Each of ``units`` has the keys ``"unit"``, ``"result"``, ``"seconds"`` and ``"machine"``, a position in ``machines``.
     """
 
-    machine: dict
+    machines: list[dict]
     pictures: list[str]
     units: list[dict]
 
@@ -31,10 +31,9 @@ class Results(NamedTuple):
         """What identifies each unit and what was measured."""
         return [{**entry["unit"], **entry["result"]} for entry in self.units]
 
-    @property
-    def seconds(self) -> float:
-        """The time of all units together."""
-        return sum(entry["seconds"] for entry in self.units)
+    def seconds(self, device: str | None) -> float:
+        """Return the time of all units that were measured on a device."""
+        return sum(entry["seconds"] for entry in self.units if self.machines[entry["machine"]]["device"] == device)
 
 
 def _path(experiment: Experiment) -> Path:
@@ -42,9 +41,11 @@ def _path(experiment: Experiment) -> Path:
 
 
 def read(experiment: Experiment) -> Results:
-    """Return the stored results of an experiment."""
+    """Return the stored results of an experiment, empty if there are none."""
+    if not _path(experiment).exists():
+        return Results([], [], [])
     stored = json.loads(_path(experiment).read_text(encoding="utf-8"))
-    return Results(stored["machine"], stored["pictures"], stored["units"])
+    return Results(stored["machines"], stored["pictures"], stored["units"])
 
 
 def write(experiment: Experiment, results: Results) -> Path:
@@ -57,10 +58,10 @@ def write(experiment: Experiment, results: Results) -> Path:
     return path
 
 
-def machine() -> dict:
+def machine(device: str | None) -> dict:
     """Return what the seconds are measured on."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "system": platform.system(), "processor": platform.machine(), "cores": cores, "python": platform.python_version(),
-        "numpy": numpy.__version__, "scipy": scipy.__version__, "scikit-learn": sklearn.__version__,
+        "numpy": numpy.__version__, "scipy": scipy.__version__, "scikit-learn": sklearn.__version__, "device": device,
     }  # fmt: skip

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from papers.experiment import Setting, experiments
+from papers.experiment import GRIDS, Setting, experiments
 from papers.manifold_parzen import figure_1, section_2, table_1, table_2, tables_3_4
 from papers.manifold_parzen._digits import ten_digits, twos
 from papers.manifold_parzen._streamed import log_densities
@@ -48,30 +48,51 @@ def test_every_table_is_there():
     assert {"figure 1", "figure 2", "table 1", "table 2", "table 3", "table 4"} <= set(covers)
 
 
-def spiral_record(run, parzen=0.0134, second=4e-6):
-    found = {"truth": {"test": -1.8}, "Parzen": {"test": -1.3 - 0.01 * run, "error": 0.0115, "bandwidth": parzen}}
-    found["MParzen, d=1"] = {"test": -1.49 - 0.01 * run, "error": 0.0093, "n_neighbors": 9.0, "noise": 8.1e-5}
-    found["MParzen, d=2"] = {"test": -1.45 - 0.01 * run, "error": 0.0086, "n_neighbors": 9.0, "noise": second}
-    return {"run": run, **found, "other widths": [-1.3, -1.25, -1.19, -1.13]}
+def spiral_record(run, parzen=0.0134, second=2e-3):
+    found = {
+        "Parzen": {"test": -1.3 - 0.01 * run, "error": 0.0115, "width": parzen},
+        "MParzen, d=1": {"test": -1.49 - 0.01 * run, "error": 0.0093, "n_neighbors": 9, "noise": 9e-3},
+        "MParzen, d=2": {"test": -1.45 - 0.01 * run, "error": 0.0086, "n_neighbors": 9, "noise": second},
+    }
+    by_grid = {name: dict.fromkeys(GRIDS, scores) for name, scores in found.items()}
+    return {"run": run, "truth": -1.8, **by_grid, "other widths": [-1.3, -1.25, -1.19, -1.13]}
 
 
 def test_all_that_the_paper_says_of_the_spiral_is_asked():
     claims = {c.says: c for c in table_1.summarise(Setting(full=True), [spiral_record(0), spiral_record(1)]).claims}
     (width,) = [claim for says, claim in claims.items() if "much larger than the true noise" in says]
     assert not width.holds  # 1.3 times is not much larger
-    assert width.departs
     assert any("close to 0" in says and claim.holds for says, claim in claims.items())
     assert any("standard error lower" in says and claim.holds for says, claim in claims.items())
-    wide = table_1.summarise(Setting(full=True), [spiral_record(run, parzen=0.02, second=1e-4) for run in (0, 1)])
+    wide = table_1.summarise(Setting(full=True), [spiral_record(run, parzen=0.02, second=1e-2) for run in (0, 1)])
     assert [c.holds for c in wide.claims if "much larger" in c.says or "close to 0" in c.says] == [True, False]
 
 
 def test_a_number_that_is_far_better_than_the_papers_is_not_the_papers():
-    better = table_2._same_number("MParzen", {"test": [-787.0, 5.9]})
-    assert not better.holds
-    assert "92 nats better" in better.departs
+    assert not table_2._same_number("MParzen", {"test": [-787.0, 5.9]}).holds
     assert table_2._same_number("MParzen", {"test": [-690.0, 5.9]}).holds
-    assert table_2._same_number("MParzen", {"test": [-600.0, 5.9]}).fails
+    assert not table_2._same_number("MParzen", {"test": [-600.0, 5.9]}).holds
+
+
+def test_the_width_of_parzen_windows_is_the_best_of_the_part_of_the_grid_that_is_used():
+    widths = table_2._widths(Setting(full=True))
+    valid = [[float((np.log(width / widths[30])) ** 2), 1.0] for width in widths]
+    record = {"part": "Parzen", "valid": valid, "test": valid}
+    chosen = {grid: table_2._parzen(Setting(full=True, grid=grid), [record])["chosen"]["width"] for grid in GRIDS}
+    assert chosen["whole"] == chosen["even"] == widths[30]
+    assert chosen["odd"] in (widths[29], widths[31])
+
+
+def test_a_kernel_of_fixed_shape_is_a_round_one_on_normalised_rows():
+    """Sec. 1: a full kernel in proportion to the covariance is a spherical one on whitened rows, up to the Jacobian."""
+    rng = np.random.RandomState(0)
+    X, new = rng.standard_normal((2, 60, 3)) @ rng.standard_normal((3, 3)) + 2
+    covariance = np.cov(X.T)
+    white = np.linalg.inv(np.linalg.cholesky(covariance)).T
+    full = ParzenWindows(0.3**2 * covariance).fit(X).score_samples(new)
+    mean = X.mean(axis=0)
+    round_one = ParzenWindows(0.3).fit((X - mean) @ white).score_samples((new - mean) @ white)
+    assert np.allclose(full, round_one + np.linalg.slogdet(white)[1], rtol=1e-10)
 
 
 def classified(test=0.3, k_of_best=35):

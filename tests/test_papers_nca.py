@@ -81,13 +81,13 @@ def test_overtraining_is_a_fall_from_the_best(ends, holds):
             "set": "wine",
             "run": run,
             "last": 200,
+            "iterations": 200,
             "path": [[0.5 + 0.01 * i, t + 0.001 * run] for i, t in enumerate(test)],
         }
         for run in range(3)
     ]
     claim = section_2.summarise(Setting(), records).claims[0]
     assert claim.holds == holds
-    assert ("wine" in claim.departs) == (not holds)
 
 
 @pytest.mark.slow
@@ -110,6 +110,23 @@ def test_polar_coordinates_are_recognised_around_any_centre():
     points = np.array([3.0, -7.0]) + heights[:, None] * np.column_stack([np.cos(turn), np.sin(turn)])
     assert min(figure_3.polar_correlations(points, angles, heights)) > 0.999
     assert max(figure_3.polar_correlations(rng.normal(size=(200, 2)), angles, heights)) < 0.5
+
+
+def test_a_cartesian_map_is_no_polar_one():
+    """Angle along one axis and size along the other: a straight line gives both as well as direction and distance do."""
+    rng = np.random.default_rng(0)
+    angles, heights = rng.uniform(-45, 45, 200), rng.uniform(25, 35, 200)
+    turn = np.deg2rad(2 * angles)
+    polar = heights[:, None] * np.column_stack([np.cos(turn), np.sin(turn)])
+    cartesian = np.column_stack([angles / 45, (heights - 30) / 5])
+
+    def claim(points):
+        record = {"points": points, "angles": angles, "heights": heights}
+        return figure_3.summarise(Setting(), [record]).claims[2]
+
+    assert claim(polar).holds
+    assert not claim(cartesian).holds
+    assert min(figure_3.linear_correlations(cartesian, angles, heights)) > 0.99
 
 
 def test_figure_3_is_skipped_without_torch(monkeypatch):
@@ -152,9 +169,7 @@ def test_superior_is_more_than_equal():
         return figure_1._claim("plane", 1, "NCA is superior", ["wine"], accuracies(nca, rival), **options)
 
     assert claim(0.95, 0.90, ahead=True).holds
-    tie = claim(0.9495, 0.95, ahead=True)
-    assert not tie.holds
-    assert "No clear difference" in tie.departs
+    assert not claim(0.9495, 0.95, ahead=True).holds
     assert claim(0.9495, 0.95).holds
     assert not claim(0.93, 0.95).holds
 
@@ -164,12 +179,6 @@ def test_diagonal_nca_is_no_rival():
     for record in records[::2]:
         record["square"]["diagonal NCA"] = [0.99, 0.97]
     assert figure_1._claim("square", 1, "NCA is as good", ["wine"], records).holds
-
-
-def test_where_nca_loses_both_metrics_are_shown_on_training_and_test_rows():
-    claim = figure_1._claim("square", 1, "NCA is as good", ["wine"], accuracies(0.9296, 0.95, train=(1.0, 0.986)))
-    assert "NCA 1.000 and 0.930" in claim.departs
-    assert "0.986 and 0.950" in claim.departs
 
 
 def test_the_best_start_is_chosen_by_the_training_rows():
@@ -186,8 +195,6 @@ def test_angles_are_drawn_as_they_are():
         "points": points,
         "angles": [0.0, 45.0, -45.0],
         "heights": [25.0, 30.0, 35.0],
-        "angle": 0.9,
-        "height": 0.8,
     }
     figure = figure_3.draw(Setting(), [record, record])["figure-3"]
     assert [ax.get_aspect() for ax in figure.axes] == [1.0] * 4  # all networks are shown
@@ -196,7 +203,7 @@ def test_angles_are_drawn_as_they_are():
 def test_few_classes_have_a_legend():
     needs("matplotlib")
     points = np.random.default_rng(0).random((18, 2)).tolist()
-    accuracy = {name: [1.0, 1.0] for name in figure_2._METHODS}
+    accuracy = {name: [1.0, 1.0] for name in (*figure_2._METHODS, figure_2._ALL)}
     shown = {"points": dict.fromkeys(figure_2._METHODS, points), "accuracy": accuracy}
     records = [{"set": str(k), "classes": [i % k for i in range(18)], **shown} for k in (5, 18)]
     axes = figure_2.draw(Setting(), records)["figure-2"].axes

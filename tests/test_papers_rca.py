@@ -129,7 +129,7 @@ def test_a_claim_that_hangs_on_the_scale_of_fld_is_told_so():
 
 
 @pytest.mark.parametrize(("three", "holds"), [(0.54, True), (0.546, False)])
-def test_most_of_the_gain_is_asked_of_chunklets_of_three_in_every_reading(three, holds):
+def test_most_of_the_gain_is_asked_of_chunklets_of_three_in_both_readings(three, holds):
     errors = {2: 0.56, 3: three, 4: 0.537, 5: 0.535, 10: 0.53}
     records = [
         {"size": size, "reading": reading, "run": run, "error": error + 0.001 * run, "points": 576, "contrasts": 300}
@@ -138,8 +138,18 @@ def test_most_of_the_gain_is_asked_of_chunklets_of_three_in_every_reading(three,
         for run in (0, 1)
     ]
     claims = [claim for claim in figure_8.summarise(QUICK, records).claims if "3 points" in claim.says]
-    assert [claim.holds for claim in claims] == [holds] * 3
-    assert not any(claim.fails for claim in claims)
+    assert [claim.holds for claim in claims] == [holds] * 2
+
+
+def test_errors_that_rise_with_the_size_of_chunklets_do_not_fall():
+    def falls(errors):
+        cells = {size: [error - 1e-3, error + 1e-3] for size, error in errors.items()}
+        return figure_8._largest_rise(cells)
+
+    assert falls({2: 0.56, 3: 0.55, 10: 0.54})[0] < 0
+    rise, at = falls({2: 0.56, 9: 0.532, 10: 0.548})
+    assert at == 10
+    assert np.isclose(rise, 0.016 / np.hypot(1e-3, 1e-3))
 
 
 @pytest.mark.parametrize("size", [2, 5, 7, 10])
@@ -162,15 +172,17 @@ def test_uncertainty_of_a_share_by_simulation():
 
 
 @pytest.mark.parametrize(
-    ("rca", "holds", "fails"),
-    [(0.95, [True, True], False), (0.88, [True, False], False), (0.76, [False, False], True)],
+    ("rca", "holds"),
+    [(0.95, [True, True]), (0.88, [True, False]), (0.76, [False, False])],
 )
-def test_a_metric_that_helps_much_more_helps_twice_as_much_in_two_readings(rca, holds, fails):
+def test_a_metric_that_helps_much_more_helps_twice_as_much_in_two_readings(rca, holds):
     score = {"a": 0.7, "b": 0.78, "c": 0.8, "d": rca, "e": 0.7, "f": 0.9, "d'": 0.9, "f'": 0.9}
     records = [{"set": "wine", "amount": amount, "run": 0, "score": score} for amount in ("little", "much")]
+    records.append(
+        {"set": "wine", "amount": "shape", "P": 178, "M": 3, "D": 13, "Kc": {"little": 160.0, "much": 125.0}}
+    )
     claims = [c for c in figure_10.summarise(QUICK, records).claims if "much more" in c.says]
     assert [c.holds for c in claims] == 2 * holds
-    assert any(c.fails for c in claims) == fails
 
 
 def pairs_of(y):
@@ -248,7 +260,7 @@ def test_random_chunklets_have_the_sizes_of_the_clips():
     assert not np.array_equal(others, film.clips)
 
 
-def test_all_k_are_judged_and_where_the_opposite_holds_is_told():
+def test_all_k_are_judged():
     places = np.array(figure_9._PLACES)
     rng = np.random.default_rng(0)
 
@@ -265,8 +277,7 @@ def test_all_k_are_judged_and_where_the_opposite_holds_is_told():
             records.append(record)
     told = [c for c in figure_9.summarise(QUICK, records).claims if "dependent" in c.says]
     assert len(told) == 2
-    assert not any(c.holds or c.fails for c in told)
-    assert all("The opposite holds at k = 1, 2, 4, 8, 12, 16, 24, 32." in c.departs for c in told)
+    assert not any(c.holds for c in told)
 
 
 def test_pooled_residuals_of_gaussian_classes_pass_and_others_fail():

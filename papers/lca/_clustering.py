@@ -1,7 +1,7 @@
 """What clusters in Fig. 3: spectral clustering on a self-tuning graph, as in the code that the paper used."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from sklearn.cluster import KMeans, SpectralClustering
@@ -35,7 +35,7 @@ def accuracy(Z: np.ndarray, y: np.ndarray) -> float:
     return 100 * clustering_accuracy(y, spectral(Z, len(np.unique(y))))
 
 
-def one_width(Z: np.ndarray, y: np.ndarray, factors: Sequence[float]) -> list[float]:
+def one_width(Z: np.ndarray, y: np.ndarray, factors: np.ndarray) -> list[float]:
     """Return accuracies of spectral clustering (Ng, Jordan and Weiss) with one width for all pairs, in per cent.
 
     The width is each of the factors times the median distance between two rows.

@@ -7,15 +7,13 @@ direction follow the lines. The parameters of both densities are chosen by the c
 the area on the wrong side of the line, within the strip of the data, and the errors on new rows.
 """
 
-from collections.abc import Iterable
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.neighbors import KNeighborsClassifier
 
 from papers.drawing import dots, panels, plus_minus
-from papers.experiment import Claim, Records, Setting, Summary, Table
+from papers.experiment import GRIDS, Claim, Records, Setting, Summary, Table, best_positions
 from vicinal import DensityClassifier, ManifoldParzen, ParzenWindows
 
 if TYPE_CHECKING:
@@ -29,9 +27,9 @@ MINUTES = (0.1, 0.5)
 
 APART, SPREAD = 0.3, 0.05
 _LENGTH, _ROWS = 4.0, 30
-_WIDTHS = np.geomspace(0.02, 1.0, 12)
-_NOISES = np.geomspace(0.01, 0.2, 8)
-_NEIGHBOURS = (2, 4, 6, 9)
+_WIDTHS = np.geomspace(0.02, 1.0, 40)
+_NOISES = np.geomspace(0.005, 0.2, 20)
+_NEIGHBOURS = (2, 3, 4, 5, 6, 7, 9, 11)
 _MODELS = ("nearest neighbour", "Parzen", "MParzen")
 
 
@@ -42,13 +40,16 @@ def units(setting: Setting) -> list[dict[str, Any]]:
 def measure(setting: Setting, run: int) -> dict[str, Any]:
     rng = np.random.RandomState(run)
     (test, labels), models = _draw(rng, 5000), _fitted(rng)
-    grid, side = _strip(200, 60)
+    strip, side = _strip(200, 60)
     return {
         name: {
-            "area": 100 * float((model.predict(grid) != side).mean()),
-            "error": 100 * (1 - model.score(test, labels)),
+            grid: {
+                "area": 100 * float((model.predict(strip) != side).mean()),
+                "error": 100 * (1 - model.score(test, labels)),
+            }
+            for grid, model in by_grid.items()
         }
-        for name, model in models.items()
+        for name, by_grid in models.items()
     }
 
 
@@ -59,19 +60,25 @@ def _draw(rng: np.random.RandomState, count: int) -> tuple[np.ndarray, np.ndarra
     return np.stack([rng.uniform(0, _LENGTH, len(y)), across], axis=1), y
 
 
-def _fitted(rng: np.random.RandomState) -> dict[str, Any]:
+def _fitted(rng: np.random.RandomState) -> dict[str, dict[str, Any]]:
+    """Return the models by the part of the grids from which the validation rows choose."""
     (X, y), (valid, v) = _draw(rng, _ROWS), _draw(rng, 150)
 
-    def best(densities: Iterable[Any]) -> DensityClassifier:
-        fitted = [DensityClassifier(density).fit(X, y) for density in densities]
-        return max(fitted, key=lambda model: model.predict_log_proba(valid)[np.arange(len(v)), v].mean())
+    def best(densities: list[list[Any]]) -> dict[str, DensityClassifier]:
+        fitted = [[DensityClassifier(density).fit(X, y) for density in line] for line in densities]
+        right = np.arange(len(v)), v
+        scores = np.array([[model.predict_log_proba(valid)[right].mean() for model in line] for line in fitted])
+        if len(densities) == 1:
+            return {grid: fitted[0][at] for grid, (at,) in best_positions(scores[0]).items()}
+        return {grid: fitted[line][at] for grid, (line, at) in best_positions(scores).items()}
 
-    manifold = [ManifoldParzen(1, n_neighbors=k, noise=s**2) for k, s in product(_NEIGHBOURS, _NOISES)]
-    return dict(
-        zip(
-            _MODELS, (KNeighborsClassifier(1).fit(X, y), best(map(ParzenWindows, _WIDTHS)), best(manifold)), strict=True
-        )
+    manifold = [[ManifoldParzen(1, n_neighbors=k, noise=s**2) for s in _NOISES] for k in _NEIGHBOURS]
+    models = (
+        dict.fromkeys(GRIDS, KNeighborsClassifier(1).fit(X, y)),
+        best([[ParzenWindows(width) for width in _WIDTHS]]),
+        best(manifold),
     )
+    return dict(zip(_MODELS, models, strict=True))
 
 
 def _strip(columns: int, lines: int) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +90,9 @@ def _strip(columns: int, lines: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def summarise(setting: Setting, records: Records) -> Summary:
-    value = {(m, key): np.array([r[m][key] for r in records]) for m in _MODELS for key in ("area", "error")}
+    value = {
+        (m, key): np.array([r[m][setting.grid][key] for r in records]) for m in _MODELS for key in ("area", "error")
+    }
     rows = [[m, plus_minus(value[m, "area"]), plus_minus(value[m, "error"], 3)] for m in _MODELS]
     area, error = ({m: float(value[m, key].mean()) for m in _MODELS} for key in ("area", "error"))
     claims = [
@@ -116,8 +125,8 @@ def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     X, y = _draw(rng, _ROWS)
     grid, _ = _strip(400, 120)
     figure, axes = panels(3, 1, size=(8.4, 2.3), sharex=True, sharey=True)
-    for ax, (name, model) in zip(axes[:, 0], models.items(), strict=True):
-        side = model.predict(grid).reshape(120, 400)
+    for ax, (name, by_grid) in zip(axes[:, 0], models.items(), strict=True):
+        side = by_grid[setting.grid].predict(grid).reshape(120, 400)
         x, across = grid[:400, 0], grid[::400, 1]
         ax.contourf(x, across, side, levels=[-0.5, 0.5, 1.5], colors=["#dbe8f5", "#fbe3d0"])
         ax.axhline(0, color="0.4", linewidth=0.8, linestyle="--")

@@ -79,7 +79,6 @@ def summarise(setting: Setting, records: Records) -> Summary:
                     max(abs(gap) for gap, _ in gaps[part].values()) <= 0.02,
                     "g less f: "
                     + ", ".join(f"{name} {gap:+.3f} ± {error:.3f}" for name, (gap, error) in gaps[part].items()),
-                    departs="Farther apart on " + " and ".join(_far(gaps[part])) + "." if _far(gaps[part]) else "",
                 )
             )
         low = {name: float(np.mean(values)) for name, values in correlations.items()}
@@ -88,7 +87,6 @@ def summarise(setting: Setting, records: Records) -> Summary:
                 f"the transformations are very similar, {where} (mean correlation of distances of 0.9 or more on every set)",
                 min(low.values()) >= 0.9,
                 ", ".join(f"{name} {value:.2f}" for name, value in low.items()),
-                departs="Similar accuracy does not need a similar transformation: f is not concave, and has many optima.",
             )
         )
     remarks = [

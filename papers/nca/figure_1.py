@@ -206,15 +206,12 @@ def _claim(
         elif gain - 2 * error <= 0:
             equal.append(name)
     asked = "ahead of the best other" if ahead else "never behind the best other"
-    why = [_why(behind, records, kind)] if behind else []
-    why += [f"No clear difference to the best other on {' and '.join(equal)}."] if ahead and equal else []
     return Claim(
         f"{says}, on every set ({asked} by two standard errors)",
         not (behind or (ahead and equal)),
         ("NCA" if own == "NCA" else "The start that is best on the training rows")
         + " less the best other: "
         + ", ".join(evidence),
-        departs=" ".join(why),
     )
 
 
@@ -226,18 +223,6 @@ def _claim_of_means(sets: list[str], records: Records) -> Claim:
         means["NCA"] > max(means[m] for m in _RIVALS["square"]),
         ", ".join(f"{metric} {value:.3f}" for metric, value in means.items()),
     )
-
-
-def _why(losers: dict[str, str], records: Records, kind: str) -> str:
-    """Describe NCA and the metric that is better, on training and on test rows."""
-    words = []
-    for name, rival in losers.items():
-        own, other = (
-            " and ".join(f"{np.mean(_values(records, name, kind, metric, part)):.3f}" for part in (0, 1))
-            for metric in ("NCA", rival)
-        )
-        words.append(f"{name}: NCA {own}, {rival} {other}")
-    return f"NCA is behind on {' and '.join(losers)}. Accuracy on training and on test rows: {'; '.join(words)}."
 
 
 def draw(setting: Setting, records: Records) -> "dict[str, Figure]":

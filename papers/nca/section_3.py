@@ -95,13 +95,11 @@ def summarise(setting: Setting, records: Records) -> Summary:
             "storage is dN + Dd numbers instead of DN, ten times less or better below rank ten",
             exact and min(smaller[rank] for rank in low) >= 10,
             ", ".join(f"{smaller[rank]:.0f} times less at rank {rank}" for rank in low),
-            departs="" if setting.full else "The small digits of quick mode have too few columns for it.",
         ),
         Claim(
             "and search is faster below rank ten (k-d tree against brute force in all columns: five times or more)",
             min(faster[rank] for rank in low) >= 5,
             ", ".join(f"{faster[rank]:.1f} times at rank {rank}" for rank in low),
-            departs="The tree saves less as the rank grows; brute force in all columns is one matrix product per block of rows.",
         ),
     ]
     columns = [

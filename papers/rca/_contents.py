@@ -3,13 +3,16 @@
 from papers.contents import Entry
 
 CONTENTS: list[Entry] = [
-    Entry("sec. 1", "chunklets without labels, from sequences", experiment="figure_9"),
+    Entry(
+        "sec. 1", "chunklets without labels, from sequences", experiment="figure_9", claims=("brings right neighbours",)
+    ),
     Entry(
         "sec. 1",
         "chunklets from teachers who do not know each other (distributed learning)",
         "_supervision/chunklet_simulators.py",
         "test_chunklet_simulators.py::test_teachers_share_points_unless_merged",
         "figure_4",
+        claims=("mean size of a chunklet",),
     ),
     Entry(
         "footnote 1",
@@ -23,6 +26,7 @@ CONTENTS: list[Entry] = [
         "_rca/rca.py",
         "test_rca.py::test_the_metric_is_the_inverse_of_equation_1",
         "figure_1",
+        claims=("become evident", "nearly the identity"),
     ),
     Entry(
         "sec. 2",
@@ -30,15 +34,36 @@ CONTENTS: list[Entry] = [
         "_supervision/chunklets.py",
         "test_chunklets.py::test_closure_of_pairs_agrees_with_joining_one_by_one",
     ),
-    Entry("Figure 1", "the steps of RCA on three classes", experiment="figure_1"),
-    Entry("sec. 2", "counting: a negative constraint excludes less than a positive one", experiment="section_2"),
-    Entry("sec. 2", "positive constraints help clustering more (Shental et al.)", experiment="section_2"),
-    Entry("sec. 2", "negative constraints taken in naively give no metric", experiment="section_2"),
+    Entry(
+        "Figure 1",
+        "the steps of RCA on three classes",
+        experiment="figure_1",
+        claims=("become evident", "nearly the identity"),
+    ),
+    Entry(
+        "sec. 2",
+        "counting: a negative constraint excludes less than a positive one",
+        experiment="section_2",
+        claims=("M of M x M",),
+    ),
+    Entry(
+        "sec. 2",
+        "positive constraints help clustering more (Shental et al.)",
+        experiment="section_2",
+        claims=("much higher gain",),
+    ),
+    Entry(
+        "sec. 2",
+        "negative constraints taken in naively give no metric",
+        experiment="section_2",
+        claims=("is no metric",),
+    ),
     Entry(
         "sec. 2",
         "dimensions of small total variance make whitening unstable",
         test="test_rca.py::test_directions_without_within_variance_take_the_smallest_positive_eigenvalue",
         experiment="equation_13",
+        claims=("noise scattered",),
     ),
     Entry(
         "footnote 2",
@@ -46,6 +71,7 @@ CONTENTS: list[Entry] = [
         "papers/rca/_xing.py",
         "test_papers_rca.py::test_the_published_algorithm_stays_below_the_maximum",
         "figure_7",
+        claims=("fails to converge",),
     ),
     Entry(
         "sec. 3.1, footnote 3",
@@ -58,6 +84,7 @@ CONTENTS: list[Entry] = [
         "papers/rca/_problems.py",
         "test_rca_optimality.py::test_equation_2_the_bound_is_reached_and_only_scales_the_solution",
         "section_3",
+        claims=("no optimiser", "what it finds"),
     ),
     Entry(
         "Eq. 3",
@@ -65,6 +92,7 @@ CONTENTS: list[Entry] = [
         "papers/rca/_problems.py",
         "test_rca_optimality.py::test_equation_3_no_map_within_the_constraint_has_a_larger_volume",
         "section_3",
+        claims=("no optimiser", "what it finds"),
     ),
     Entry(
         "Eq. 4",
@@ -72,6 +100,7 @@ CONTENTS: list[Entry] = [
         "papers/rca/_problems.py",
         "test_rca_optimality.py::test_equation_4_the_gradient_is_a_multiple_of_the_constraints",
         "section_3",
+        claims=("no optimiser", "what it finds"),
     ),
     Entry(
         "Eq. 5, footnote 4, Appendix A",
@@ -79,6 +108,7 @@ CONTENTS: list[Entry] = [
         "papers/rca/_problems.py",
         "test_rca_optimality.py::test_equation_5_with_fewer_dimensions_it_is_cfld_and_whitening",
         "section_3",
+        claims=("no optimiser", "what it finds"),
     ),
     Entry(
         "Eqs. 6 and 7",
@@ -86,6 +116,7 @@ CONTENTS: list[Entry] = [
         "papers/rca/_problems.py",
         "test_rca_optimality.py::test_equations_6_and_7_no_metric_of_that_volume_has_smaller_distances",
         "section_3",
+        claims=("no optimiser", "what it finds"),
     ),
     Entry(
         "Eq. 8",
@@ -94,6 +125,7 @@ CONTENTS: list[Entry] = [
         "test_mmc.py::test_the_maximum_against_a_general_optimiser",
         "figure_7",
         "Solved to a proven gap by `MMC`; as published in `papers/rca/_xing.py`",
+        claims=("exact solution",),
     ),
     Entry(
         "Eqs. 9 and 10",
@@ -107,6 +139,7 @@ CONTENTS: list[Entry] = [
         "papers/rca/_problems.py",
         "test_rca_optimality.py::test_equation_11_maximum_likelihood_with_free_means",
         "section_3",
+        claims=("no optimiser", "what it finds"),
     ),
     Entry(
         "sec. 5",
@@ -122,20 +155,28 @@ CONTENTS: list[Entry] = [
         "test_rca.py::test_the_variance_bound_of_equation_12",
         "equation_12",
         "A slip: the variance off the diagonal is over n(k - 1), not nk",
+        claims=("the variance is at most", "for Gaussian data"),
     ),
     Entry(
         "Eq. 13",
         "how whitening changes the weights of the dimensions",
         test="test_rca_optimality.py::test_equation_13_weights_of_the_principal_dimensions",
         experiment="equation_13",
+        claims=("Eq. 13:", "large noise"),
     ),
-    Entry("sec. 6", "scattered noise is amplified, so that reduction is mandatory", experiment="equation_13"),
+    Entry(
+        "sec. 6",
+        "scattered noise is amplified, so that reduction is mandatory",
+        experiment="equation_13",
+        claims=("noise scattered", "is mandatory"),
+    ),
     Entry(
         "Eq. 14",
         "constraints-based Fisher discriminants (cFLD)",
         "_rca/rca.py",
         "test_rca.py::test_total_covariance_is_of_all_rows_and_cfld_solves_equation_14",
         "figure_6",
+        claims=("cFLD alone",),
     ),
     Entry(
         "Algorithm 2",
@@ -150,54 +191,102 @@ CONTENTS: list[Entry] = [
         "_rca/online_rca.py",
         "test_online_rca.py::test_pairs_are_algorithm_3_at_half_the_scale",
         "section_7",
+        claims=("with decreasing steps it",),
     ),
-    Entry("sec. 7", "convergence with decreasing steps; noise in proportion to a constant one", experiment="section_7"),
+    Entry(
+        "sec. 7",
+        "convergence with decreasing steps; noise in proportion to a constant one",
+        experiment="section_7",
+        claims=("with decreasing steps it", "leaves noise", "adapts to a source"),
+    ),
     Entry(
         "Algorithm 4, Appendix C",
         "online RCA for chunklets of any size",
         "_rca/online_rca.py",
         "test_online_rca.py::test_one_step_is_algorithm_4",
-        "section_7",
     ),
     Entry("sec. 8", "cumulative neighbour purity", "quality.py", "test_quality.py::test_purity_literal"),
-    Entry("Figure 2, sec. 8.1.1", "faces of 30 people under 64 lights", experiment="figure_2"),
+    Entry(
+        "Figure 2, sec. 8.1.1",
+        "faces of 30 people under 64 lights",
+        experiment="figure_2",
+        claims=("1,920 pictures", "pictures of one person"),
+    ),
     Entry(
         "Figure 3, sec. 8.1.2, Appendix D",
         "the sizes of teachers' chunklets",
         "_supervision/chunklet_simulators.py",
         "test_chunklet_simulators.py::test_teachers_chunklets_have_the_size_of_appendix_d",
         "figure_4",
+        claims=("mean size of a chunklet",),
     ),
     Entry(
         "footnotes 5 and 6",
         "most constraints of teachers are negative; another scheme for sizes",
-        experiment="figure_7",
+        "_supervision/chunklet_simulators.py",
+        "test_chunklet_simulators.py::test_fixed_size_chunklets",
+        note="The other scheme is that of Figure 8",
     ),
-    Entry("Figure 4, left", "Eigenfaces, RCA with little to much supervision, Fisherfaces", experiment="figure_4"),
-    Entry("Figure 4, right", "whitening enhances Fisherfaces with all labels", experiment="figure_4"),
-    Entry("Figure 5", "RCAfaces", "_rca/rca.py", "test_rca.py::test_inverse_transform", "figure_5"),
-    Entry("Figure 6, sec. 8.1.4", "what reduction and whitening contribute; learning curves", experiment="figure_6"),
-    Entry("Figure 7, sec. 8.1.5", "the method of Xing et al. on faces", experiment="figure_7"),
+    Entry(
+        "Figure 4, left",
+        "Eigenfaces, RCA with little to much supervision, Fisherfaces",
+        experiment="figure_4",
+        claims=("with 10%", "with 30%"),
+    ),
+    Entry(
+        "Figure 4, right",
+        "whitening enhances Fisherfaces with all labels",
+        experiment="figure_4",
+        claims=("dramatically enhances",),
+    ),
+    Entry(
+        "Figure 5",
+        "RCAfaces",
+        "_rca/rca.py",
+        "test_rca.py::test_inverse_transform",
+        "figure_5",
+        claims=("reduces the effect of the light", "Eigenfaces do not"),
+    ),
+    Entry(
+        "Figure 6, sec. 8.1.4",
+        "what reduction and whitening contribute; learning curves",
+        experiment="figure_6",
+        claims=("cFLD alone", "both together", "more constraints"),
+    ),
+    Entry(
+        "Figure 7, sec. 8.1.5",
+        "the method of Xing et al. on faces",
+        experiment="figure_7",
+        claims=("fails to converge", "chance level", "published algorithm in both", "exact solution"),
+    ),
     Entry(
         "Figure 8, sec. 8.1.6, footnote 7",
         "the effect of the sizes of chunklets",
         "_supervision/chunklet_simulators.py",
         "test_chunklet_simulators.py::test_fixed_size_chunklets",
         "figure_8",
+        claims=("larger chunklets", "most of the gain"),
     ),
     Entry(
         "Figure 9, sec. 8.2",
         "clips of a surveillance camera, histograms in L1 distance",
         experiment="figure_9",
         note="A drawn film stands in for clips that are not public",
+        claims=("brings right neighbours",),
     ),
-    Entry("sec. 8.2", "a smaller effect than on Yale B, because frames depend on each other", experiment="figure_9"),
+    Entry(
+        "sec. 8.2",
+        "a smaller effect than on Yale B, because frames depend on each other",
+        experiment="figure_9",
+        claims=("smaller than on Yale B", "dependent frames"),
+    ),
     Entry(
         "sec. 8.3",
         "constrained k-means (Wagstaff et al.)",
         "_rca/constrained_kmeans.py",
         "test_constrained_kmeans.py::test_the_best_of_all_constrained_assignments_is_found",
         "figure_10",
+        claims=("improves on k-means",),
     ),
     Entry(
         "sec. 8.3",
@@ -205,6 +294,7 @@ CONTENTS: list[Entry] = [
         "_rca/constrained_mixture.py",
         "test_constrained_mixture.py::test_one_round_of_em_against_the_formulas",
         "figure_10",
+        claims=("improve EM",),
     ),
     Entry(
         "sec. 1.1 and 2",
@@ -212,6 +302,7 @@ CONTENTS: list[Entry] = [
         "_rca/cannot_link.py",
         "test_cannot_link.py::test_one_round_of_em_against_the_enumeration",
         "section_2",
+        claims=("much higher gain",),
     ),
     Entry(
         "sec. 8.3",
@@ -219,18 +310,32 @@ CONTENTS: list[Entry] = [
         "_supervision/chunklet_simulators.py",
         "test_chunklet_simulators.py::test_pairs_stop_at_the_fraction_of_connected_components",
         "figure_10",
+        claims=("little side-information",),
     ),
     Entry(
         "sec. 8.3, footnote 8", "the normalised Rand index", "quality.py", "test_quality.py::test_balanced_rand_literal"
     ),
-    Entry("Figure 10", "six sets, six methods", experiment="figure_10"),
-    Entry("sec. 9.1", "run time against Xing's method", experiment="section_9_1"),
+    Entry(
+        "Figure 10",
+        "six sets, six methods",
+        experiment="figure_10",
+        claims=(
+            "improves on k-means",
+            "never loses",
+            "a better metric",
+            "comparable to Xing",
+            "EM alone",
+            "improve EM",
+        ),
+    ),
+    Entry("sec. 9.1", "run time against Xing's method", experiment="section_9_1", claims=("much faster",)),
     Entry(
         "sec. 9.2, first assumption",
         "Mardia's tests: every set but iris is not Gaussian",
         "papers/rca/_normality.py",
         "test_papers_normality.py::test_iris_setosa_as_published_for_the_r_package_mvn",
         "section_9_2",
+        claims=("not Gaussian",),
     ),
     Entry(
         "sec. 9.2, second assumption",
@@ -238,6 +343,7 @@ CONTENTS: list[Entry] = [
         "papers/rca/_normality.py",
         "test_papers_normality.py::test_condition_numbers_by_class",
         "section_9_2",
+        claims=("condition numbers fall for",),
     ),
     Entry(
         "Figure 11",
@@ -245,6 +351,12 @@ CONTENTS: list[Entry] = [
         test="test_papers_normality.py::test_figure_11_rca_makes_both_classes_rounder",
         experiment="figure_11",
         note="A slip: the caption says that the condition numbers increased",
+        claims=("twelve eigenvalues", "fall by factors"),
     ),
-    Entry("sec. 9.2, third assumption", "frames of a clip are not independent", experiment="figure_9"),
+    Entry(
+        "sec. 9.2, third assumption",
+        "frames of a clip are not independent",
+        experiment="figure_9",
+        claims=("dependent frames",),
+    ),
 ]

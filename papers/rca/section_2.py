@@ -122,7 +122,6 @@ def summarise(setting: Setting, records: Records) -> Summary:
             + ", ".join(
                 f"{s} {np.mean(gains['positive'][s]):+.3f} and {np.mean(gains['negative'][s]):+.3f}" for s in names
             ),
-            departs="The mixture gains about as much from either kind on these sets.",
         ),
         Claim(
             "the difference of the two scatters is no metric (not positive semidefinite, in every realisation)",
