@@ -126,7 +126,7 @@ class Adaptation:
 
     @property
     def variation(self) -> float | None:
-        """The coefficient of variation of |A(c - m)| over the corpus, for the measured map of queries; None for other adapters.
+        """The coefficient of variation of ``|A(c - m)|`` over the corpus, for the measured map of queries; None for other adapters.
 
         Where it is 0, the map of the queries gives the same order as that of both sides.
         """
