@@ -227,6 +227,27 @@ def imputation_table(report):
     return "\n".join(lines)
 
 
+def few_pairs_table(report):
+    """Return the recall@10 before and after RCA(shrinkage="cv") from few pairs, over all draws."""
+    lines = ["| set | pairs | raw | RCA | worst draw | raw kept |", "|" + "---|" * 6]
+    for name, counts in report.items():
+        for n_pairs, draws in counts.items():
+            raw, learned, kept = (statistics.mean(draw[k] for draw in draws) for k in (0, 1, 4))
+            worst = min(draw[1] - draw[0] for draw in draws)
+            lines.append(f"| {name} | {n_pairs} | {raw:.3f} | {learned:.3f} | {worst:+.4f} | {kept:.0%} |")
+    return "\n".join(lines)
+
+
+def adapters_table(report):
+    """Return the nDCG@10 of each way of adapting, by set."""
+    methods = list(dict.fromkeys(method for result in report.values() for method in result))
+    lines = ["| nDCG@10 | " + " | ".join(report) + " |", "|" + "---|" * (len(report) + 1)]
+    for method in methods:
+        cells = (f"{result[method]['nDCG@10']:.3f}" if method in result else "" for result in report.values())
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def skipped_table(report):
     """Return the times of passes that skip pairs beside those that visit all of them, on two threads."""
     lines = ["| one pass of LCA at its metric | every pair | skipping | ratio | pairs visited |", "|" + "---|" * 5]
@@ -312,6 +333,8 @@ TABLES = {
     "densities": ("local_densities", densities_table),
     "metrics": ("defaults_metrics_from_100", metrics_table),
     "imputation": ("imputation", imputation_table),
+    "few_pairs": ("adapters-few", few_pairs_table),
+    "adapters": ("adapters-side", adapters_table),
     "skipped": ("pruning", skipped_table),
     "gpu": ("gpu", gpu_table),
     "machine": ("engine-scatter", machine_line),
