@@ -60,11 +60,14 @@ class AnchorRows:
 
 
 class HeldOutPairs:
-    """Pairs that no step has seen, among other rows."""
+    """Pairs that no step has seen, among other rows.
+
+    Their ranks stop a climb, and nDCG at `top` chooses: pairs of large classes can gain in rank while the nearest rows get worse.
+    """
 
     def __init__(
         self, rows: AnchorRows, anchored: AnchorPairs, numbers: np.ndarray, estimator: AnchorNCA, random: RandomState,
-        *, fixed: bool = False,
+        *, fixed: bool = False, top: int | None = None,
     ) -> None:  # fmt: skip
         drawn = random.permutation(numbers)[:_MOST_HELD_OUT]
         others = random.permutation(anchored.shape[1])[:_OTHERS]
@@ -76,14 +79,14 @@ class HeldOutPairs:
         self._weights, self._units = weights, units
         self._batch = anchored.batch(pairs[:, 0], pairs[:, 1], others)
         self._anchors, self._candidates = rows.of(self._batch)
-        self._similarity, self._fixed = estimator.similarity, fixed
+        self._similarity, self._fixed, self._top = estimator.similarity, fixed, top
         self._raw = self._gains(np.eye(self._candidates.shape[1], self._anchors.shape[1]) if fixed else None)
 
     def _gains(self, A: np.ndarray | None) -> np.ndarray:
         batch = self._batch
         return held_out_gains(
             None if A is None else A.astype(self._anchors.dtype, copy=False), self._anchors, self._candidates,
-            batch.positives, batch.masked, similarity=self._similarity, fixed=self._fixed,
+            batch.positives, batch.masked, similarity=self._similarity, fixed=self._fixed, top=self._top,
         )  # fmt: skip
 
     def score(self, A: np.ndarray) -> float:

@@ -42,6 +42,7 @@ _RAW_SHARE = 0.1  # the share of the columns' own variances in an initial matrix
 _RAW_SHARES = (0.1, 0.5, 0.9)  # the shares of the raw metric in others
 _HELD_OUT_COMPONENTS = 80  # connected components of pairs that solver="adam" holds out, within the shares
 _HELD_OUT_SHARES = (0.1, 0.3)
+_TOP = 10  # the raw rows are kept unless nDCG at this rank is better
 
 
 class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
@@ -93,11 +94,11 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         The matrix of the map.
     chosen_ : {"anchors", "init", "raw"}
         What `components_` is: the learned map, the initial matrix, or the raw rows (the identity, or the leading principal
-        directions if there are fewer components). The raw rows are kept, with a warning, unless held-out pairs find each other
-        better by two standard errors.
+        directions if there are fewer components). The raw rows are kept, with a warning, unless held-out pairs gain two standard
+        errors of nDCG@10.
     held_out_gain_ : ndarray of shape (2,) or None
-        The gain of the learned map over the raw rows, measured as `objectives_` on the half of the held-out pairs that did not stop
-        the fit, and its standard error over connected components of pairs. None if nothing was held out.
+        The gain of the learned map over the raw rows in nDCG@10, on the half of the held-out pairs that did not stop the fit, and
+        its standard error over connected components of pairs. None if nothing was held out.
     objectives_ : ndarray
         The mean of :math:`1 / \log_2(1 + r)` over half of the held-out pairs after each round (an epoch, or 100 steps of a longer
         epoch), where r is the rank of the positive among up to 2,000 other rows; pairs are weighted. Without held-out pairs,
@@ -235,7 +236,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         self.held_out_gain_, self.held_out_pairs_ = None, np.empty(0, np.int64)
         if parts.stopping is not None and parts.choosing is not None:
             stopping = HeldOutPairs(rows, anchored, parts.stopping, self, random)
-            choosing = HeldOutPairs(rows, anchored, parts.choosing, self, random)
+            choosing = HeldOutPairs(rows, anchored, parts.choosing, self, random, top=_TOP)
             start = max([*starts, raw], key=stopping.score)
             path = climb(rows, anchored, parts.learning, stopping, start, self, options, random)
             maps = {"anchors": path.parameters.astype(np.float64), "init": start, "raw": raw}
@@ -271,7 +272,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             return f"{count(n, 'connected component')} of pairs {'is' if n == 1 else 'are'} not enough to hold some out. {remedy}"
         mean, error = self.held_out_gain_
         return (
-            f"on held-out pairs the learned map changes the mean of 1 / log2(1 + rank) by {mean:+.3f}, "
+            f"on held-out pairs the learned map changes nDCG@10 by {mean:+.3f}, "
             f"with a standard error of {error:.3f}, and a gain of two standard errors is needed. {remedy}"
         )
 
@@ -318,6 +319,12 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         equal = "equal" if by_distance else "zero"
         raise ValueError(f"all rows in pairs are {equal}: there is no direction to learn from.")
 
+    def _sample_of(self, rows: AnchorRows, random: RandomState) -> np.ndarray:
+        """Return some of all rows, in a unit in which their squares are finite."""
+        drawn = np.sort(random.permutation(len(rows.X))[:_GATHERED])
+        sample = rows.gather(rows.X, drawn).astype(np.float64)
+        return sample / power_of_two(sample.ravel())
+
     def _starts(
         self, rows: AnchorRows, anchored: AnchorPairs, random: RandomState
     ) -> tuple[list[np.ndarray], np.ndarray]:
@@ -340,7 +347,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         unit = power_of_two(both.ravel())
         check_not_tiny(both, "the rows in pairs")
         both /= unit
-        raw = np.eye(d) if k == d else _principal_directions(both, k, centred=self.similarity == "distance")
+        raw = np.eye(d) if k == d else _principal_directions(self._sample_of(rows, random), k, self.similarity)
         if not isinstance(self.init, str):
             return [A], raw
         if self.init == "identity":
@@ -349,9 +356,9 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return [A / unit for A in whitened] or [np.eye(k, d)], raw
 
 
-def _principal_directions(X: np.ndarray, k: int, *, centred: bool) -> np.ndarray:
+def _principal_directions(X: np.ndarray, k: int, similarity: str) -> np.ndarray:
     """Return the k directions that keep most of the squared lengths of the rows, or of their differences."""
-    X = X - X.mean(axis=0) if centred else X
+    X = X - X.mean(axis=0) if similarity == "distance" else X
     d = X.shape[1]
     return eigh(X.T @ X, subset_by_index=[d - k, d - 1])[1][:, ::-1].T
 

@@ -85,10 +85,12 @@ def held_out_gains(
     *,
     similarity: str,
     fixed: bool = False,
+    top: int | None = None,
 ) -> np.ndarray:
     """Return ``1 / log2(1 + rank)`` of each anchor's positive among the candidates (nDCG of one relevant row).
 
-    The rows are compared as they are if A is None; other arguments are those of `anchor_objective`.
+    With `top` it is 0 beyond this rank. The rows are compared as they are if A is None; other arguments are those of
+    `anchor_objective`.
     """
     queries = anchors if A is None else anchors @ A.T
     points = candidates if A is None or fixed else candidates @ A.T
@@ -100,4 +102,4 @@ def held_out_gains(
     scores[masked] = -np.inf
     scores[np.arange(len(anchors)), positives] = -np.inf
     ahead = (scores > positive_scores[:, None]).sum(axis=1) + 0.5 * (scores == positive_scores[:, None]).sum(axis=1)
-    return 1.0 / np.log2(2.0 + ahead)
+    return np.where(True if top is None else ahead < top, 1.0 / np.log2(2.0 + ahead), 0.0)
