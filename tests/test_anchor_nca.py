@@ -178,6 +178,19 @@ def test_raw_rows_are_kept_with_a_warning_unless_held_out_pairs_gain_two_standar
     assert model.held_out_gain_[0] > 2 * model.held_out_gain_[1]
 
 
+def test_initial_matrices_are_computed_without_held_out_pairs(monkeypatch):
+    """They were computed from all pairs, so held-out pairs were found under any initial matrix, and the raw rows never won."""
+    given, starts = [], AnchorNCA._starts
+    monkeypatch.setattr(
+        AnchorNCA, "_starts", lambda self, rows, pairs, *rest: given.append(pairs) or starts(self, rows, pairs, *rest)
+    )
+    model = AnchorNCA(random_state=0, max_iter=60).fit(X, pairs=PAIRS)
+    learned = {tuple(pair) for pair in given[0].tolist()}
+    held_out = {tuple(pair) for pair in PAIRS[model.held_out_pairs_].tolist()}
+    assert len(learned) + len(held_out) == len(PAIRS)
+    assert not learned & held_out
+
+
 def test_raw_rows_with_fewer_components_are_their_leading_directions():
     rows, pairs = noise(400)
     rows[:, 4:] *= 0.1

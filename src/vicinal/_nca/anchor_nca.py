@@ -232,7 +232,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         if isinstance(self.solver, str):
             share = float(np.clip(_HELD_OUT_COMPONENTS / (anchored.components.max() + 1), *_HELD_OUT_SHARES))
         parts = divided(anchored, share, random)
-        starts, raw = self._starts(rows, anchored, random)
+        starts, raw = self._starts(rows, anchored.pairs[parts.learning], random)
         self.held_out_gain_, self.held_out_pairs_ = None, np.empty(0, np.int64)
         if parts.stopping is not None and parts.choosing is not None:
             stopping = HeldOutPairs(rows, anchored, parts.stopping, self, random)
@@ -325,10 +325,8 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         sample = rows.gather(rows.X, drawn).astype(np.float64)
         return sample / power_of_two(sample.ravel())
 
-    def _starts(
-        self, rows: AnchorRows, anchored: AnchorPairs, random: RandomState
-    ) -> tuple[list[np.ndarray], np.ndarray]:
-        """Return initial matrices, and the one of the raw rows.
+    def _starts(self, rows: AnchorRows, pairs: np.ndarray, random: RandomState) -> tuple[list[np.ndarray], np.ndarray]:
+        """Return initial matrices from the pairs for learning, and the one of the raw rows.
 
         The former are those of RCA (which whiten the differences within pairs), the identity, or the user's.
         """
@@ -340,8 +338,8 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             k = self.n_components or len(A)
             if A.ndim != 2 or A.shape != (k, d) or not np.isfinite(A).all():
                 raise ValueError(f"init must be a finite matrix of shape ({k}, {d}), got shape {A.shape}.")
-        drawn = random.permutation(len(anchored.pairs))[: _START_ROWS // 2]
-        named = ((rows.anchors, anchored.pairs[drawn, 0]), (rows.X, anchored.pairs[drawn, 1]))
+        drawn = random.permutation(len(pairs))[: _START_ROWS // 2]
+        named = ((rows.anchors, pairs[drawn, 0]), (rows.X, pairs[drawn, 1]))
         both = np.concatenate([rows.gather(*part) for part in named]).astype(np.float64)
         # Fourth powers of the rows must be finite in any unit.
         unit = power_of_two(both.ravel())
