@@ -99,9 +99,9 @@ def _learn(command: Parser) -> None:
       parzen           Parzen windows: a density with one kernel width
       manifold-parzen  a density whose kernels follow the data
 
-    Columns that identify or number the rows are left out. lca, lca-gauss, local-lca, parzen and manifold-parzen learn only from
-    quantities: they do not use 0/1 columns and parts of dates, unless --type includes them. Rounded columns get noise of one
-    step while a density is learned; transform and neighbors add no noise.
+    Columns that identify or number the rows, and free text, are left out. lca and parzen learn from quantities and from levels
+    (categories and columns of two values); lca-gauss, local-lca and manifold-parzen learn from quantities alone, unless --type
+    includes other columns. Rounded columns get noise of one step while a density is learned; transform and neighbors add no noise.
     """
     add = command.add_argument
     add("data", type=InputPath, metavar="DATA", help="the table to learn from (also a folder of Parquet files, or a Zarr array), or - for stdin")
@@ -151,7 +151,7 @@ def _score(command: Parser) -> None:
 
 
 def _outliers(command: Parser) -> None:
-    """Learn a density from the quantities of a table and write its unusual rows, the most unusual one first, with the reasons.
+    """Learn a density from the columns of a table and write its unusual rows, the most unusual one first, with the reasons.
 
     Every row is scored without itself; a row with missing values is scored by its known values. Columns of the output: --keep, row
     (number in DATA, from 0), score (lower is more unusual), p_value (the share of the rows that are at least as unusual), outlier (1 if
