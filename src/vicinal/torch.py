@@ -104,7 +104,7 @@ def soft_means(
     >>> from vicinal.torch import soft_means
     >>> z, y = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([1.0, 2.0, 3.0])
     >>> soft_means(z, None, y, exclude="position")  # the leave-one-out prediction of a kernel regression
-    tensor([2.0180, 1.3648, 1.9241])
+    tensor([2.0180, 1.3649, 1.9241])
     """
     pairs = _pairs(queries, points, log_weights, exclude)
     n = len(queries if points is None else points)
