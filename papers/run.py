@@ -2,7 +2,7 @@
 
     python papers/run.py                          list them, with the minutes that each takes on one core without a GPU
     python papers/run.py rca figure_8             run one in quick mode: no data files, no network
-    python papers/run.py rca figure_8 --full      run it at the sizes and with the data of the paper, and store results and pictures
+    python papers/run.py rca figure_8 --full      run it with the data of the paper, and store results and pictures; its page says how many runs it has
     python papers/run.py nca --full --jobs 16     all of a paper
     python papers/run.py --pages                  write docs/papers/*.md from the stored results
     python papers/run.py --check                  list the verdicts of the stored results that change with the grids
@@ -120,7 +120,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="tables or figures, as the list names them; default: all"
     )
-    parser.add_argument("--full", action="store_true", help="the sizes and data sets of the paper; takes hours")
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="the data sets and sizes of the paper, as many runs as the page says; takes hours",
+    )
     parser.add_argument("--data", metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
     parser.add_argument("--device", metavar="NAME", help="a torch device for the most expensive computations")
     parser.add_argument("--jobs", type=int, default=1, help="the number of units of work at a time; -1: one per core")

@@ -32,7 +32,7 @@ MINUTES = (0.2, 4)
 SEEN = 0.3
 _SIZES = (2, 3, 4, 5, 6, 7, 8, 9, 10)
 _FEW_SIZES = (2, 3, 4, 5, 10)  # in quick mode
-_READINGS = {"printed": "as printed", "kept": "leftovers kept", "discarded": "leftovers discarded"}
+_READINGS = {"printed": "as printed", "kept": "leftovers kept", "discarded": "leftovers discarded (fewer points)"}
 
 
 def units(setting: Setting) -> list[dict[str, Any]]:
