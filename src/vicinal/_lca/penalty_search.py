@@ -343,14 +343,14 @@ class LCAFold:
         """Return a penalty, made from the training rows."""
         return form.with_matrix(self._matrix(form.family))
 
-    def fit(self, reg: Penalty, start: np.ndarray | None) -> np.ndarray:
+    def fit(self, reg: Penalty, start: np.ndarray | None, tol: float = _TOL) -> np.ndarray:
         """Return the metric that a fit with a penalty ends at, from a metric or (None) from that of the rows' covariance."""
         reference = self.kernel(reg.start(self._covariance))
         at = Point(reference if start is None else start, self._problem)
         steps = Steps(reg, self._structure, at.metric, reference)
         with one_blas_thread_beside_pairs(*self._problem.rows.shape):
             path = accelerated_fixed_point(
-                steps.displacement, steps.move, at, Recorder(), max_iter=_MAX_PASSES, tol=_TOL
+                steps.displacement, steps.move, at, Recorder(), max_iter=_MAX_PASSES, tol=tol
             )
         return path.parameters.metric
 

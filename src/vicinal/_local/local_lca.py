@@ -40,8 +40,8 @@ MANY_ROWS, HELD_OUT_ROWS = 1500, 400
 
 FOLDS = 5
 _FULL = Structure("full")
-# The approximate number of passes of the fit of LCA to a fold, from which the engine chooses a backend.
-_PASSES = 10
+# The approximate number of passes of the fit of LCA to a fold, from which the engine chooses a backend, and its tolerance in nats per row.
+_PASSES, _TOL = 10, 5e-3
 _TABLES = 8 * 20  # the approximate number of combinations of depth and size, times tables, of a search in a fold
 
 
@@ -449,7 +449,7 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, eng
         with np.errstate(divide="raise", invalid="raise"):
             reg = penalty_of_fold(train, weight, base)
             fold = LCAFold(Fold(train, weight, train, weight), _FULL, engine, _PASSES)
-        inverse = np.linalg.inv(fold.fit(reg, start))
+        inverse = np.linalg.inv(fold.fit(reg, start, _TOL))
         covariance = inverse @ inverse.T
         np.linalg.cholesky(covariance)
     except (np.linalg.LinAlgError, FloatingPointError):

@@ -69,9 +69,9 @@ class Split(NamedTuple):
         # If every density is 0 (a distance in units of the noise overflows), nothing is known about the class.
         return joint_of_class - np.maximum(logsumexp(joint, axis=0), np.finfo(float).min)
 
-    def score(self, table: Table) -> np.ndarray:
-        """Return the weighted mean over the held-out rows, shape (depths, factors)."""
-        return np.average(self.terms(table), axis=-1, weights=self.weight)
+    def score(self, terms: np.ndarray) -> np.ndarray:
+        """Return the weighted mean of terms over the held-out rows."""
+        return np.average(terms, axis=-1, weights=self.weight)
 
     @property
     def n_rows(self) -> int:
@@ -157,6 +157,9 @@ class LocalSearch:
     def __init__(self, splits: Sequence[Split], grid: Grid) -> None:
         self._splits, self._grid = splits, grid
         self._scores: dict[Member, np.ndarray] = {}  # of each split
+        self._terms: dict[
+            Member, np.ndarray
+        ] = {}  # of each held-out row, for LCA and for members that were the best so far
 
     def every_member(self) -> SearchResult:
         """Return the best of all combinations; of equally good ones, the one with the fewest directions, neighbours, and noise."""
@@ -185,8 +188,6 @@ class LocalSearch:
             self._try(shape, nearby, k, best.center, self._depths_near(best))
         if grid.sums:
             self._try_sums()
-        if any(_is_lca(member) for member in self._scores):
-            self._try(Shared(1.0, 0.0), [1.0], grid.neighbors[0], "row", [0])
         return self._result(self._simple_unless_behind(self._best(self._scores)))
 
     def _prepare_neighbors(self, shape: Shared) -> None:
@@ -226,10 +227,15 @@ class LocalSearch:
         members = table.members()
         if all(member in self._scores for row in members for member in row):
             return
-        scores = np.stack([split.score(table) for split in self._splits])
-        for i, row in enumerate(members):
-            for j, member in enumerate(row):
-                self._scores.setdefault(member, scores[:, i, j])
+        terms = [split.terms(table) for split in self._splits]
+        scores = np.stack([split.score(part) for split, part in zip(self._splits, terms, strict=True)])
+        places = {member: (i, j) for i, row in enumerate(members) for j, member in enumerate(row)}
+        for member, (i, j) in places.items():
+            self._scores.setdefault(member, scores[:, i, j])
+        best = self._best(self._scores)
+        for member, (i, j) in places.items():
+            if member == best or _is_lca(member):
+                self._terms[member] = np.maximum(np.concatenate([part[i, j] for part in terms]), _FARTHEST)
 
     def _best(self, scores: dict[Member, np.ndarray]) -> Member:
         return max(scores, key=lambda member: scores[member].mean())
@@ -265,16 +271,13 @@ class LocalSearch:
         plain = next((member for member in self._scores if _is_lca(member)), None)
         if plain is None or plain == best:
             return best
-        gain, error = paired_gain(self._terms(best), self._terms(plain), self._weight_of_terms())
+        weights = (
+            None
+            if self._splits[0].weight is None
+            else np.concatenate([np.asarray(split.weight) for split in self._splits])
+        )
+        gain, error = paired_gain(self._terms[best], self._terms[plain], weights)
         return plain if gain <= error else best
-
-    def _terms(self, member: Member) -> np.ndarray:
-        table = Table(member.shape, [1.0], member.n_neighbors, [member.n_components], member.center)
-        return np.maximum(np.concatenate([split.terms(table)[0, 0] for split in self._splits]), _FARTHEST)
-
-    def _weight_of_terms(self) -> np.ndarray | None:
-        weights = [split.weight for split in self._splits]
-        return None if weights[0] is None else np.concatenate([np.asarray(weight) for weight in weights])
 
     def _result(self, best: Member) -> SearchResult:
         return SearchResult(best, float(self._scores[best].mean()), self._scores)
