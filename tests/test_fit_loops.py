@@ -406,3 +406,11 @@ def test_accelerated_fixed_point_makes_no_pass_that_can_gain_nothing():
         )
         assert path.converged
         assert path.n_passes == passes
+
+
+@pytest.mark.parametrize("patience", [1, 3])
+def test_ascent_ends_after_as_many_small_iterations_as_its_patience(patience):
+    """With so large a tolerance all iterations are small, except the first one, before which there is no objective."""
+    path = ascend(hill, np.zeros(3), Recorder(), max_iter=50, tol=1e9, patience=patience)
+    assert path.converged
+    assert path.n_iter == 1 + patience

@@ -445,3 +445,10 @@ def test_penalty_of_folds_after_a_collapse_is_the_larger_one_of_the_fit(rows, mo
     np.testing.assert_array_equal(
         penalty_of_fold(rows[:40], None, base).matrix, 1e-4 * family_matrix("shrunk", rows[:40])
     )
+
+
+def test_a_member_for_few_rows_has_as_many_neighbours_and_directions_as_these_allow():
+    member = Member(1.0, 0.0, 10, 5, "row")
+    assert member.among(11) == member
+    assert member.among(8) == member._replace(n_neighbors=7)
+    assert member.among(4) == member._replace(n_neighbors=3, n_components=3)

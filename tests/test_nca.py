@@ -731,3 +731,12 @@ def test_tiny_differences_are_refused(iris):
     X, y = iris
     with pytest.raises(ValueError, match="whose square underflows float64"):
         NCA().fit(1e-200 * X, y)
+
+
+def test_relevance_is_the_share_of_the_mean_squared_distance():
+    X, y = load_iris(return_X_y=True)
+    X = X * [1.0, 10.0, 0.1, 1.0]
+    nca = NCA(structure="diag", max_iter=3).fit(X, y)
+    images = nca.transform(X)
+    shares = ((images[:, None] - images[None]) ** 2).mean(axis=(0, 1))
+    np.testing.assert_allclose(nca.feature_relevance_, shares / shares.sum(), rtol=1e-10)

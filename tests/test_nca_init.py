@@ -8,7 +8,7 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from vicinal import NCA
 from vicinal._engine import Work
 from vicinal._nca.rows import column_spread, prepare_rows, sample_rows
-from vicinal._nca.starts import auto_start, best_scale, given_units, named_start
+from vicinal._nca.starts import _variance_is_shared, auto_start, best_scale, given_units, named_start
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -160,3 +160,10 @@ def test_likelihood_of_a_scale_leaves_out_rows_without_a_class_mate():
     X, y = rng.normal(size=(30, 2)), np.append(np.arange(29) % 2, 2)
     rows = prepare_rows(X, y, None, "class", None).resident(None, Work(30, 30, 2, 10))
     assert np.isfinite(rows.likelihood(np.eye(2)))
+
+
+def test_start_standardises_columns_of_which_one_has_nearly_all_the_variance():
+    """The participation ratio of the variances 1 and 0.09 is 0.18, that of 1 and 0.25 is 0.47."""
+    assert not _variance_is_shared(np.array([1.0, 0.3]))
+    assert _variance_is_shared(np.array([1.0, 0.5]))
+    assert _variance_is_shared(np.array([7.0]))
