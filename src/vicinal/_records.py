@@ -94,8 +94,8 @@ class RecordParametersMixin:
         return super().set_params(**{**params, **changed})  # type: ignore[misc]
 
 
-def as_record(value: Any, record_type: type[_R], name: str, names: tuple[str | None, ...]) -> _R:
-    """Return the record that a parameter stands for.
+def check_record(value: Any, record_type: type[Record], name: str, names: tuple[str | None, ...]) -> None:
+    """Raise an error unless a parameter is a record of a type or one of the strings (or None) that stand for one.
 
     Parameters
     ----------
@@ -109,10 +109,15 @@ def as_record(value: Any, record_type: type[_R], name: str, names: tuple[str | N
         The strings (or None) that the parameter may hold.
     """
     if isinstance(value, record_type):
-        return value
+        return
     choices = f"one of {', '.join(map(repr, names))} or a vicinal.{record_type.__name__}"
     if value is not None and not isinstance(value, str):
         raise TypeError(f"{name} must be {choices}, got {type(value).__name__}.")
     if value not in names:
         raise ValueError(f"{name} must be {choices}, got {value!r}.")
-    return record_type.named(value)
+
+
+def as_record(value: Any, record_type: type[_R], name: str, names: tuple[str | None, ...]) -> _R:
+    """Return the record that a parameter stands for; the arguments are those of `check_record`."""
+    check_record(value, record_type, name, names)
+    return value if isinstance(value, record_type) else record_type.named(value)

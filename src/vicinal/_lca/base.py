@@ -22,7 +22,7 @@ from vicinal._lca.stochastic import EXACT_PAIRS, SAMPLE, StochasticEM, Sweepable
 from vicinal._leave_one_out import LeaveOneOut, counted_rows, leave_one_out, perplexities, problem_in_file
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixtures import SharedMixture
-from vicinal._records import Record, RecordParametersMixin, as_record
+from vicinal._records import Record, RecordParametersMixin, check_record
 from vicinal._rows import TrainingRows, open_rows
 
 
@@ -69,7 +69,7 @@ class LocalComponents(RecordParametersMixin, LinearMetricMixin, MixtureDensityMi
     def _check_solver(self) -> None:
         """Raise an error for invalid values of the parameters that both methods have."""
         check_callback(self.callback)
-        as_record(self.solver, StochasticEM, "solver", self._solvers)
+        check_record(self.solver, StochasticEM, "solver", self._solvers)
         check_verbose(self.verbose)
         check_random_state(self.random_state)
         self._limits_of("exact")

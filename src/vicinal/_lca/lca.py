@@ -301,9 +301,8 @@ class LCA(MixedMetricMixin, LocalComponents):
         -------
         self
         """
-        rows = self._open(
-            X, sample_weight
-        )  # numbers, or numbers and levels; in memory, or in a file; NaN where a value is missing
+        # The rows x_i: numbers, or numbers and levels; in memory, or in a file; NaN where a value is missing.
+        rows = self._open(X, sample_weight)
         structure = self._check_parameters(rows.values.shape[1])
         # R of Eq. 1 is the user's, or chosen by held-out rows. Columns along which the kernel has no width are left out.
         rows, penalty = self._penalty(rows, structure)
@@ -319,13 +318,13 @@ class LCA(MixedMetricMixin, LocalComponents):
                 em = (Steps if rows.levels is None else MixedSteps)(reg, structure, start, reference)
                 path, neighbors = self._maximised(problem, em, start, rows)
                 break
-            except np.linalg.LinAlgError:
+            except np.linalg.LinAlgError:  # the kernel collapsed: the likelihood has no maximum under this R
                 self._reg_form = LEAST_PENALTY
         else:
             raise collapse_error(rows, self.covariance_type, self._remedies)
-        self._keep(path, rows, covariance, neighbors)  # the density is that of Parzen windows with the covariance Sigma
         self._keep_path(path, reg)
-        return self._with_levels(rows)
+        self._keep(path, rows, covariance, neighbors)  # the density is that of Parzen windows with the covariance Sigma
+        return self
 
     def _maximised(
         self, problem: Any, em: Steps, start: np.ndarray, rows: TrainingRows
@@ -615,7 +614,7 @@ class LCA(MixedMetricMixin, LocalComponents):
         self._keep_neighbors(problem, self.components_[:, self.active_features_], rows, X, neighbors)
 
     def _keep_table(self, metric: np.ndarray, problem: MixedRows, rows: TrainingRows) -> None:
-        """Store the metric of the numbers, and l; the density follows when the estimator has all columns."""
+        """Store the metric of the numbers, l, and the density of all columns."""
         self._keep_metric(metric, scatter_of_rows(problem.rows, problem.weight))
         self.category_smoothing_, values = problem.smoothing, rows.values
         if rows.incomplete:
@@ -631,14 +630,7 @@ class LCA(MixedMetricMixin, LocalComponents):
             self.effective_neighbors_[~counted] = placed.perplexities(others)
         self.engine_ = placed.problem.backend
         self.certified_row_error_ = placed.problem.certified_row_error
-        self.mixture_ = self._shared_mixture(values, None)
-
-    def _with_levels(self, rows: TrainingRows) -> Self:
-        """Store the density of all columns, if some of them are levels, and the columns themselves."""
-        if rows.levels is not None:
-            filled = self.mixture_.centres
-            self._keep_levels(rows.levels, self.category_smoothing_, filled, log_weights(rows.weight))
-        return self
+        self._keep_levels(rows.levels, self.category_smoothing_, values, log_weights(rows.weight))
 
     def _keep_metric(self, metric: np.ndarray, covariance: np.ndarray) -> None:
         """Store the metric, its rows ordered by the covariance of the data."""

@@ -25,7 +25,7 @@ from vicinal._nca.starts import (
     auto_start,
     image_width,
 )
-from vicinal._records import Record, as_record
+from vicinal._records import Record, as_record, check_record
 from vicinal._rows import check_rows, check_spread, check_weights
 from vicinal._rows.dask import fits_collections
 from vicinal._supervision import check_targets, read_targets
@@ -327,7 +327,7 @@ class NCA(LinearNCA):
     def _check_parameters(self) -> Objective:
         """Return the objective; raise an error for invalid parameters."""
         self._check_shared_parameters()
-        as_record(self.solver, StochasticGradient, "solver", _SOLVERS)
+        check_record(self.solver, StochasticGradient, "solver", _SOLVERS)
         objective = as_record(self.objective, Objective, "objective", _OBJECTIVES)
         check_choice(objective.kind, "the kind of objective", _OBJECTIVES)
         return objective
