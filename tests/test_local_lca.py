@@ -17,7 +17,7 @@ from vicinal import LCA, DensityOutlierDetector, Engine, LocalLCA, ManifoldParze
 from vicinal._lca.penalty import LEAST_PENALTY, as_parameter, family_matrix
 from vicinal._lca.steps import CollapseError
 from vicinal._local import local_lca
-from vicinal._local.kernels import Member, Table
+from vicinal._local.kernels import Member, Table, nearest_neighbors
 from vicinal._local.local_lca import penalty_of_fold
 from vicinal._mixtures import FrameMixture, column_conditionals
 from vicinal.datasets import make_spiral
@@ -452,3 +452,10 @@ def test_a_member_for_few_rows_has_as_many_neighbours_and_directions_as_these_al
     assert member.among(11) == member
     assert member.among(8) == member._replace(n_neighbors=7)
     assert member.among(4) == member._replace(n_neighbors=3, n_components=3)
+
+
+def test_neighbours_of_some_rows_are_those_of_all_rows_at_these_places():
+    rows, some, candidates = np.random.default_rng(0).normal(size=(60, 3)), np.array([3, 4, 50]), np.arange(0, 60, 2)
+    for among in (None, candidates):
+        everyone = nearest_neighbors(rows, 4, among)
+        np.testing.assert_array_equal(nearest_neighbors(rows, 4, among, queries=some), everyone[some])

@@ -29,6 +29,7 @@ def nearest_neighbors(
     k: int,
     candidates: np.ndarray | None = None,
     *,
+    queries: np.ndarray | None = None,
     engine: Engine | str | None = None,
 ) -> np.ndarray:
     """Return the k nearest rows of each row of Z except itself (by index), shape (n, k), nearest first.
@@ -43,6 +44,8 @@ def nearest_neighbors(
     k : int
     candidates : increasing integer array, optional
         Rows that may be neighbours; the default is all.
+    queries : integer array, optional
+        Rows whose neighbours are searched for; the default is all.
     engine : None, str or Engine
         Its precision is ignored: neighbours are decided in float64.
     """
@@ -53,10 +56,12 @@ def nearest_neighbors(
     own = np.full(n, -1)
     own[candidates] = np.arange(len(candidates))
     engine = replace(as_engine(engine), precision=None)
-    problem = prepare(engine, Z if everyone else Z[candidates], n_queries=n, leave_one_out=everyone)
+    rows, left_out = (Z, own) if queries is None else (Z[queries], own[queries])
+    among_themselves = everyone and queries is None
+    points = Z if everyone else Z[candidates]
+    problem = prepare(engine, points, n_queries=len(rows), leave_one_out=among_themselves)
     # Departure 1 (ManifoldParzen): Exactly k neighbours count. Ties are in the order of the index.
-    rows, left_out = (None, None) if everyone else (Z, own)
-    return candidates[problem.at().nearest(k, rows, left_out).indices]
+    return candidates[problem.at().nearest(k, *((None, None) if among_themselves else (rows, left_out))).indices]
 
 
 CENTERS = ("row", "mean")

@@ -294,6 +294,7 @@ _WIDE = (80, 160)  # further ones of Local LCA
 _PLENTY = 10  # training rows per row of a vicinity, for vicinities of more than 80 rows
 _MOST_DIRECTIONS = 32
 N_NOISES = 16  # the number of noises of "auto"
+_ROWS_FOR_SCALE = 2000  # rows whose median distance to their nearest neighbour gives the smallest of them
 # Multiples of LCA's covariance, a factor of 10^(1/4) apart; 1 is at a place that the first round of a search tries.
 _MULTIPLES = tuple(10.0 ** (e / 4.0) for e in range(-12, 3))
 SMALLEST_MULTIPLE = _MULTIPLES[0]
@@ -486,6 +487,10 @@ def auto_noises(X: np.ndarray, weight: np.ndarray | None, engine: Engine) -> lis
     check_spread(X)
     # Equal rows are never separated, so that a held-out row has no twin among the training rows.
     rows = np.unique(X if weight is None else X[weight > 0], axis=0)
-    nearest = nearest_neighbors(rows, 1, engine=engine)[:, 0]
-    low, high = noise_range(rows, np.linalg.norm(rows - rows[nearest], axis=1))
+    sample = None
+    if len(rows) > _ROWS_FOR_SCALE:
+        sample = np.sort(np.random.default_rng(0).choice(len(rows), _ROWS_FOR_SCALE, replace=False))
+    nearest = nearest_neighbors(rows, 1, queries=sample, engine=engine)[:, 0]
+    sampled = rows if sample is None else rows[sample]
+    low, high = noise_range(rows, np.linalg.norm(sampled - rows[nearest], axis=1))
     return np.geomspace(low, high, N_NOISES).tolist()
