@@ -157,15 +157,15 @@ class LocalSearch:
     def __init__(self, splits: Sequence[Split], grid: Grid) -> None:
         self._splits, self._grid = splits, grid
         self._scores: dict[Member, np.ndarray] = {}  # of each split
-        self._terms: dict[
-            Member, np.ndarray
-        ] = {}  # of each held-out row, for LCA and for members that were the best so far
+        # Of each held-out row, for LCA and for members that were the best so far.
+        self._terms: dict[Member, np.ndarray] = {}
 
     def every_member(self) -> SearchResult:
         """Return the best of all combinations; of equally good ones, the one with the fewest directions, neighbours, and noise."""
         for shape, factors in self._grid.paths:
-            self._prepare_neighbors(shape)
-            for k in self._grid.neighbors:
+            for k in reversed(
+                self._grid.neighbors
+            ):  # the neighbours of a wide vicinity contain those of all narrower ones
                 self._try(shape, factors, k, self._grid.centers[0])
         order = sorted(self._scores, key=lambda member: (member.n_components, member.n_neighbors, member.noise))
         self._scores = {member: self._scores[member] for member in order}
@@ -175,7 +175,6 @@ class LocalSearch:
         """Return the best member that was found around the best of a coarse grid, or LCA."""
         grid = self._grid
         for shape, factors in grid.paths:
-            self._prepare_neighbors(shape)
             self._try_few(shape, factors, grid.centers[0])
         shape, factors, _ = self._place_of(self._best(self._scores))
         for center in grid.centers[1:]:
@@ -184,24 +183,18 @@ class LocalSearch:
         shape, factors, at = self._place_of(best)
         nearby = factors[max(at - _NEARBY, 0) : at + _NEARBY + 1]
         size = grid.neighbors.index(best.n_neighbors)
-        for k in grid.neighbors[max(size - 1, 0) : size + 2]:
+        for k in reversed(grid.neighbors[max(size - 1, 0) : size + 2]):
             self._try(shape, nearby, k, best.center, self._depths_near(best))
         if grid.sums:
             self._try_sums()
         return self._result(self._simple_unless_behind(self._best(self._scores)))
-
-    def _prepare_neighbors(self, shape: Shared) -> None:
-        """Find the neighbours for vicinities of all sizes at once."""
-        for split in self._splits if max(self._grid.depths) else ():
-            for kernels in split.kernels:
-                kernels.neighbors(shape, max(self._grid.neighbors))
 
     def _try_few(self, shape: Shared, factors: Sequence[float], center: str) -> None:
         """Score every third multiple of a shape, for sizes that are spread over all of them."""
         sizes = self._grid.neighbors
         if len(sizes) > _FEW:
             sizes = [sizes[1], sizes[-2]] if len(sizes) > 3 else [sizes[0], sizes[-1]]
-        for k in sizes:
+        for k in reversed(sizes):
             self._try(shape, factors[::3] if len(factors) > 4 else factors, k, center)
 
     def _depths_near(self, member: Member) -> Sequence[int]:
@@ -238,7 +231,7 @@ class LocalSearch:
                 self._terms[member] = np.maximum(np.concatenate([part[i, j] for part in terms]), _FARTHEST)
 
     def _best(self, scores: dict[Member, np.ndarray]) -> Member:
-        return max(scores, key=lambda member: scores[member].mean())
+        return max(scores, key=lambda member: (scores[member].mean(), -member.n_neighbors))
 
     def _place_of(self, member: Member) -> tuple[Shared, Sequence[float], int]:
         """Return the path that a member of the first round lies on, and its place there."""
