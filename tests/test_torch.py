@@ -115,6 +115,7 @@ def test_nca_loss_with_candidates_counts_all_points():
     torch.testing.assert_close(nca_loss(z, y, z, y, positions), every)
     terms = [nca_loss(z[i : i + 1], y[i : i + 1], z, y, positions[i : i + 1]) for i in some.tolist()]
     torch.testing.assert_close(nca_loss(z[some], y[some], z, y, some), torch.stack(terms).mean())
+    torch.testing.assert_close(nca_loss(z.detach(), y), every.detach())  # without a gradient in fewer sweeps
     far = torch.tensor([9, 9])  # a class that no point has: its share is 0
     assert float(nca_loss(z[:2], far, z, y, objective="accuracy").detach()) == 1.0
 

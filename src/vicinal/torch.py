@@ -174,23 +174,18 @@ def nca_loss(
         raise ValueError(f"scale must be a positive number, got {scale!r}.")
     if (points is None) != (points_y is None) or (points is None and positions is not None):
         raise ValueError("points and points_y must be passed together, and positions only with them.")
+    _check_rows(z, "z")
     codes = _codes(y, z, "y")
     images = z * (2.0 * scale) ** 0.5  # the engine's scores are -|z_i - z_j|^2 / 2
     if points is None or points_y is None:
         codes = np.unique(codes, return_inverse=True)[1]
         if objective == "likelihood":
             _check_mates(np.bincount(codes)[codes] - 1)
-        log_agreement = _LogAgreement.apply(images, codes)
-    else:
-        theirs = points * (2.0 * scale) ** 0.5
-        log_agreement = _log_agreement_with(
-            images,
-            codes,
-            theirs,
-            _codes(points_y, points, "points_y"),
-            positions,
-            needs_mates=objective == "likelihood",
-        )
+        return _NcaLoss.apply(images, codes, objective)
+    theirs = points * (2.0 * scale) ** 0.5
+    log_agreement = _log_agreement_with(
+        images, codes, theirs, _codes(points_y, points, "points_y"), positions, needs_mates=objective == "likelihood"
+    )
     return -log_agreement.mean() if objective == "likelihood" else 1.0 - log_agreement.exp().mean()
 
 
@@ -440,25 +435,29 @@ class _SoftMeans(torch.autograd.Function):
         )
 
 
-class _LogAgreement(torch.autograd.Function):
-    """The log of the share of each row's class among its neighbours, and the mean's gradient in the same sweeps."""
+class _NcaLoss(torch.autograd.Function):
+    """`nca_loss` of rows among themselves: the value and the gradient of the mean from the same sweeps, as in `NCA`."""
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, codes: np.ndarray) -> Tensor:
-        _check_rows(images, "z")
+    def forward(ctx: Any, images: Tensor, codes: np.ndarray, objective: str) -> Tensor:
         engine = engine_at(None, images) if images.device.type != "cpu" else None
-        problem = prepare(engine, _array(images), leave_one_out=True, match=Match("class", codes))
-        ctx.placement = problem.at()
-        log_agreement = ctx.placement.log_agreement()
-        ctx.save_for_backward(images)
-        return _tensor(log_agreement, images, sums=True)
+        placement = prepare(engine, _array(images), leave_one_out=True, match=Match("class", codes)).at()
+        if ctx.needs_input_grad[0]:
+            evaluation = placement.pull(objective=objective)
+            log_agreement = evaluation.log_agreement
+            ctx.save_for_backward(_tensor(-evaluation.pull / len(codes), images))
+        else:
+            log_agreement = placement.log_agreement()
+        loss = -log_agreement.mean() if objective == "likelihood" else 1.0 - np.exp(log_agreement).mean()
+        return torch.tensor(
+            loss, dtype=torch.float32 if images.dtype == torch.bfloat16 else images.dtype, device=images.device
+        )
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        (images,) = ctx.saved_tensors
-        pull = ctx.placement.pull(_array(gradient).astype(np.float64), objective="likelihood").pull
-        return _tensor(pull, images), None
+        (by_image,) = ctx.saved_tensors
+        return gradient.to(by_image.dtype) * by_image, None, None
 
 
 def _log_agreement_with(
