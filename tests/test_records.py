@@ -59,7 +59,8 @@ def test_a_record_is_cloned_and_compared_by_its_fields(record):
     copy = clone(record)
     assert copy is not record
     assert copy == record
-    assert hash(copy) == hash(record)
+    with pytest.raises(TypeError, match="unhashable"):  # it can be changed by set_params
+        hash(record)
     assert eval(repr(record), vars(vicinal)) == record
     assert record != "auto"
     name = next(iter(record.get_params()))
@@ -137,13 +138,11 @@ def test_old_names_are_gone():
 def test_a_field_is_set_in_one_estimator_alone():
     """Two estimators that were given one record shared it: setting a field of one changed the other."""
     engine = Engine(threads=1)
-    key = {engine: "kept"}
     one, other = LCA(engine=engine), ParzenWindows(engine=engine)
     one.set_params(engine__threads=4, engine__error=1e-6)
     assert (one.engine.threads, one.engine.error) == (4, 1e-6)
     assert other.engine is engine
     assert engine.threads == 1
-    assert key[engine] == "kept"
     # Fields that are valid together are set together, in any order.
     one.set_params(engine__device="cpu", engine__kind="torch")
     assert one.engine == Engine("torch", threads=4, error=1e-6, device="cpu")

@@ -52,8 +52,8 @@ class Record:
         mine, theirs = self.get_params(), other.get_params()
         return all(np.array_equal(mine[name], theirs[name]) for name in mine)
 
-    def __hash__(self) -> int:
-        return hash(repr(self))
+    # `set_params` changes a record, so that it would be lost as a key of a dictionary.
+    __hash__ = None  # type: ignore[assignment]
 
 
 class RecordParametersMixin:
