@@ -147,7 +147,9 @@ def complaints(browser, address, width):
         message = json.loads(entry["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":
             url = message["params"]["request"]["url"]
-            if not url.startswith(("data:", "blob:", "chrome:", "about:", address)):
+            if not url.startswith(
+                ("data:", "blob:", "chrome", "about:", address)
+            ):  # the new tab of Chromium is not ours
                 found.append(f"asks for {url}")
     script = """
       const lost = [...document.images].filter((image) => image.complete && !image.naturalWidth).map((image) => "no picture: " + image.src);
