@@ -62,8 +62,8 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         """
         check_is_fitted(self, "components_")
         if on_device(X):
-            there = check_device_rows(self, X)
-            return there @ there.new_tensor(self.components_).T
+            tensor = check_device_rows(self, X)
+            return tensor @ tensor.new_tensor(self.components_).T
         source = as_source(X)
         return self._map_rows(X) if source is None else by_blocks(self._map_rows, source)
 
@@ -230,17 +230,17 @@ def range_basis(covariance: np.ndarray, *, tolerance: float, floor: float | np.n
     """
     d = len(covariance)
     variance = np.diag(covariance)
-    alive = np.flatnonzero(variance > floor)
-    spread = np.sqrt(variance[alive])
-    correlation = covariance[np.ix_(alive, alive)] / np.outer(spread, spread)
+    varying = np.flatnonzero(variance > floor)
+    spread = np.sqrt(variance[varying])
+    correlation = covariance[np.ix_(varying, varying)] / np.outer(spread, spread)
     factor, pivots, rank = _pivoted_cholesky(correlation, tolerance)
     if rank == d:
         return None
     basis = np.zeros((d, rank))
-    if rank == len(alive):
-        basis[alive, np.arange(rank)] = 1.0
+    if rank == len(varying):
+        basis[varying, np.arange(rank)] = 1.0
     elif rank:
-        basis[alive[pivots]] = spread[pivots, None] * factor[:rank].T
+        basis[varying[pivots]] = spread[pivots, None] * factor[:rank].T
         basis = np.linalg.qr(basis)[0]
     return basis
 
@@ -264,12 +264,12 @@ def contrast_shrinkage(sums: ChunkletScatter, spread: np.ndarray) -> float:
     if n_contrasts == 1:
         return 1.0
     moving = np.flatnonzero(spread)
-    here = np.ix_(moving, moving)
+    block = np.ix_(moving, moving)
     units = np.outer(spread[moving], spread[moving])
-    S = sums.within[here] / units / n_contrasts
+    S = sums.within[block] / units / n_contrasts
     square = np.vdot(S, S)
     from_isotropic = square - np.trace(S) ** 2 / len(S)
-    fourth = (sums.fourth[here] / units / units).sum()
+    fourth = (sums.fourth[block] / units / units).sum()
     from_truth = (fourth / n_contrasts - square) / n_contrasts
     if from_isotropic <= np.finfo(np.float64).eps * square:
         return 1.0

@@ -40,10 +40,10 @@ class MixedTable(NamedTuple):
         """Whether a number or a level is missing."""
         return bool(np.isnan(self.codes).any())
 
-    def take(self, some: np.ndarray) -> MixedTable:
+    def take(self, positions: np.ndarray) -> MixedTable:
         """Return some of the rows; the shares of the levels stay those of all rows."""
-        weight = None if self.weight is None else self.weight[some]
-        return MixedTable(self.numbers[some], weight, self.categories, self.codes[some])
+        weight = None if self.weight is None else self.weight[positions]
+        return MixedTable(self.numbers[positions], weight, self.categories, self.codes[positions])
 
 
 def _frame(rows: ValidRows) -> Any:

@@ -75,49 +75,49 @@ class HeldOutRows(NamedTuple):
         return self.scores(rows, np.arange(m), np.arange(self.mixture.n_features))
 
     def conditionals(
-        self, rows: np.ndarray, some: np.ndarray, columns: np.ndarray, shares: tuple[float, ...] = ()
+        self, rows: np.ndarray, places: np.ndarray, columns: np.ndarray, shares: tuple[float, ...] = ()
     ) -> Conditionals:
         """Condition each of some columns of rows on the others of these columns.
 
         Parameters
         ----------
-        rows : array of shape (len(some), d)
+        rows : array of shape (len(places), d)
             All columns of the mixture; only those in `columns` are used.
-        some : integer array
+        places : integer array
             The places of the rows among the m.
         columns : integer array
         shares : tuple of float
             Of the quantiles.
         """
-        mixture, left_out, replaced = self._marginal(some, columns)
+        mixture, left_out, replaced = self._marginal(places, columns)
         return column_conditionals(mixture, rows[:, columns], left_out, shares, replaced)
 
-    def surprises(self, rows: np.ndarray, some: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return ``-log p(x_k | the others of these columns)``, shape (len(some), len(columns)).
+    def surprises(self, rows: np.ndarray, places: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return ``-log p(x_k | the others of these columns)``, shape (len(places), len(columns)).
 
         Of many components only those near a row matter, which the densities of columns (without k, and all) skip to; conditionals
         visit all of them.
 
         Parameters
         ----------
-        rows, some, columns
+        rows, places, columns
             As in `conditionals`.
         """
         if len(self.mixture.centres) < _MANY or self.replaced is not None or len(columns) < 2:
-            return self.conditionals(rows, some, columns).surprises
-        whole = self.scores(rows, some, columns)
-        others = [self.scores(rows, some, np.delete(columns, k)) for k in range(len(columns))]
+            return self.conditionals(rows, places, columns).surprises
+        whole = self.scores(rows, places, columns)
+        others = [self.scores(rows, places, np.delete(columns, k)) for k in range(len(columns))]
         return np.stack(others, axis=1) - whole[:, None]
 
-    def scores(self, rows: np.ndarray, some: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return log-densities of rows by some columns, shape (len(some),).
+    def scores(self, rows: np.ndarray, places: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return log-densities of rows by some columns, shape (len(places),).
 
         Parameters
         ----------
-        rows, some, columns
+        rows, places, columns
             As in `conditionals`.
         """
-        mixture, left_out, replaced = self._marginal(some, columns)
+        mixture, left_out, replaced = self._marginal(places, columns)
         known = rows if len(columns) == rows.shape[1] else np.ascontiguousarray(rows[:, columns])
         if left_out is None:
             return check_log_density(mixture.log_densities(known))
@@ -125,16 +125,16 @@ class HeldOutRows(NamedTuple):
             return mixture.left_out_scores_of(known, left_out)
         return scores_with_replacements(mixture, known, left_out, replaced)
 
-    def _marginal(self, some: np.ndarray, columns: np.ndarray) -> tuple[Any, np.ndarray | None, Replacements | None]:
+    def _marginal(self, places: np.ndarray, columns: np.ndarray) -> tuple[Any, np.ndarray | None, Replacements | None]:
         """Return the density of some columns, and what is left out of it and replaced for some rows."""
         mixture = self.mixture
         replaced = None if self.replaced is None else self.replaced()
-        replaced = None if replaced is None else replaced.of_rows(some)
+        replaced = None if replaced is None else replaced.of_rows(places)
         if len(columns) < mixture.n_features:
             mixture = mixture.marginal(columns)
             if replaced is not None:
                 replaced = replaced._replace(mixture=replaced.mixture.marginal(columns))
-        return mixture, None if self.left_out is None else self.left_out[some], replaced
+        return mixture, None if self.left_out is None else self.left_out[places], replaced
 
 
 class MixtureDensityMixin(NotebookMixin):

@@ -449,8 +449,8 @@ class LCA(MixedMetricMixin, LocalComponents):
         centres, shares = self.mixture_.centres, np.exp(self.mixture_.log_weights)
         left = getattr(self, "_stream", None)
         if left is not None:
-            seen = self.n_samples_seen_
-            return Stream(centres.astype(np.float64), left["local"], seen, size, left["seed"]), list(self.objectives_)
+            n_seen = self.n_samples_seen_
+            return Stream(centres.astype(np.float64), left["local"], n_seen, size, left["seed"]), list(self.objectives_)
         seed, n = self._seed(), int(np.count_nonzero(shares))
         reservoir = np.random.default_rng(seed).choice(
             len(centres), min(size, n), replace=False, p=shares / shares.sum()
@@ -553,8 +553,8 @@ class LCA(MixedMetricMixin, LocalComponents):
                 continue
             kernel = mixture.with_kernel(again.covariance_, again.category_smoothing_)
             parts.append(HeldOutRows(places, kernel, rows[places]))
-        found = np.concatenate([part.positions for part in parts]) if parts else np.array([], dtype=int)
-        rest = np.setdiff1d(np.arange(len(rows)), found)
+        held_out_places = np.concatenate([part.positions for part in parts]) if parts else np.array([], dtype=int)
+        rest = np.setdiff1d(np.arange(len(rows)), held_out_places)
         return [*parts, HeldOutRows(rest, mixture, rows[rest])] if len(rest) else parts
 
     def _check_parameters(self, n_features: int) -> Structure:
@@ -621,8 +621,8 @@ class LCA(MixedMetricMixin, LocalComponents):
             self._left_out_scores = problem.scores(metric)
             self._incomplete_rows, values = rows.levels.codes.copy(), problem.rows
         placed = problem.placed(metric)
-        everyone = np.full(len(values), True)
-        counted = everyone if rows.weight is None or rows.incomplete else rows.weight > 0
+        all_rows = np.full(len(values), True)
+        counted = all_rows if rows.weight is None or rows.incomplete else rows.weight > 0
         self.effective_neighbors_ = np.empty(len(values))
         self.effective_neighbors_[counted] = placed.perplexities()
         if not counted.all():

@@ -145,9 +145,9 @@ def conditionals(
             continue
         # A level is a coordinate as well. A row that lacks it is at the origin, and as far from all points, given their weights.
         weights = levels.categories.point_weights(levels.point_codes, levels.smoothing, ~gaps[d:])
-        mine = problem.reweighted(weights if log_weights is None else log_weights + weights)
+        reweighted = problem.reweighted(weights if log_weights is None else log_weights + weights)
         kernel = block_diag(units, np.diag(levels.categories.scales(levels.smoothing)))
-        yield Conditional(positions, known, missing, gain, rest, mine.at(kernel), residuals)
+        yield Conditional(positions, known, missing, gain, rest, reweighted.at(kernel), residuals)
 
 
 def expect(
@@ -186,33 +186,35 @@ def expect(
     scores, rows, scatter, uncertainty = np.zeros(n), np.array(X), np.zeros((d, d)), np.zeros((d, d))
     known_rows = np.where(np.isnan(X), offset, X)
     for part in conditionals(X, centres, covariance, log_weights, engine, levels):
-        mine, o, m = part.positions, part.known, part.missing
-        mass = w[mine].sum()
+        chosen, o, m = part.positions, part.known, part.missing
+        mass = w[chosen].sum()
         if part.placed is None:
-            rows[mine] = offset
+            rows[chosen] = offset
             scatter += mass * covariance
             uncertainty += mass * (covariance + scatter_of_rows(centres, weight))
-            masses[mine] = mean_of_rows(shown, weight)
+            masses[chosen] = mean_of_rows(shown, weight)
             continue
-        queries = np.ascontiguousarray(X[np.ix_(mine, o)])
-        asked, lacking = (known_rows[mine], 0.0) if levels is None else levels.queries(known_rows[mine], mine)
-        sums, found = part.placed.softmax_means(moments, asked, mine)
+        queries = np.ascontiguousarray(X[np.ix_(chosen, o)])
+        query_rows, lacking = (
+            (known_rows[chosen], 0.0) if levels is None else levels.queries(known_rows[chosen], chosen)
+        )
+        sums, expected = part.placed.softmax_means(moments, query_rows, chosen)
         log_det = np.linalg.slogdet(covariance[np.ix_(o, o)])[1]
-        scores[mine] = sums + lacking - log_others[mine] - 0.5 * (len(o) * LOG_2PI + log_det)
-        masses[mine] = found[:, end:]
-        means, products = found[:, :d], np.empty((d, d))
-        products[first, second] = products[second, first] = w[mine] @ found[:, d:end]
+        scores[chosen] = sums + lacking - log_others[chosen] - 0.5 * (len(o) * LOG_2PI + log_det)
+        masses[chosen] = expected[:, end:]
+        means, products = expected[:, :d], np.empty((d, d))
+        products[first, second] = products[second, first] = w[chosen] @ expected[:, d:end]
         away = queries - offset[o]
-        cross = (w[mine, None] * away).T @ means[:, o]
-        known_scatter = (w[mine, None] * away).T @ away - cross - cross.T + products[np.ix_(o, o)]
+        cross = (w[chosen, None] * away).T @ means[:, o]
+        known_scatter = (w[chosen, None] * away).T @ away - cross - cross.T + products[np.ix_(o, o)]
         scatter[np.ix_(o, o)] += known_scatter
         if len(m):
             lifted = part.gain @ known_scatter
             scatter[np.ix_(m, o)] += lifted
             scatter[np.ix_(o, m)] += lifted.T
             scatter[np.ix_(m, m)] += lifted @ part.gain.T + mass * part.rest
-            rows[np.ix_(mine, m)] = offset[m] + means[:, m] + (away - means[:, o]) @ part.gain.T
-            between = products - (w[mine, None] * means).T @ means
+            rows[np.ix_(chosen, m)] = offset[m] + means[:, m] + (away - means[:, o]) @ part.gain.T
+            between = products - (w[chosen, None] * means).T @ means
             lift = np.zeros((len(m), d))
             lift[:, o], lift[:, m] = -part.gain, np.eye(len(m))
             uncertainty[np.ix_(m, m)] += lift @ between @ lift.T + mass * part.rest
@@ -228,23 +230,25 @@ def gaussian_start(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray
     n, d = X.shape
     w = np.ones(n) if weight is None else weight
     gaps = np.isnan(X)
-    seen = np.where(gaps, 0.0, w[:, None])
-    centre = (seen * np.nan_to_num(X)).sum(axis=0) / np.maximum(seen.sum(axis=0), 1e-300)
-    variance = (seen * np.square(np.nan_to_num(X) - centre * ~gaps)).sum(axis=0) / np.maximum(seen.sum(axis=0), 1e-300)
+    known_weight = np.where(gaps, 0.0, w[:, None])
+    centre = (known_weight * np.nan_to_num(X)).sum(axis=0) / np.maximum(known_weight.sum(axis=0), 1e-300)
+    variance = (known_weight * np.square(np.nan_to_num(X) - centre * ~gaps)).sum(axis=0) / np.maximum(
+        known_weight.sum(axis=0), 1e-300
+    )
     ridge = np.diag(_RIDGE * np.where(variance > 0, variance, 1.0))
     covariance, rows = np.diag(variance) + ridge, np.where(gaps, centre, X)
     patterns, pattern_of = np.unique(gaps, axis=0, return_inverse=True)
     members = [np.flatnonzero(pattern_of.reshape(-1) == p) for p in range(len(patterns))]
     for _ in range(_GAUSSIAN_PASSES):
         added = np.zeros((d, d))
-        for missing, mine in zip(patterns, members, strict=True):
+        for missing, chosen in zip(patterns, members, strict=True):
             m, o = np.flatnonzero(missing), np.flatnonzero(~missing)
             if not len(m):
                 continue
             cross = covariance[np.ix_(m, o)]
             gain = np.linalg.solve(covariance[np.ix_(o, o)], cross.T).T
-            rows[np.ix_(mine, m)] = centre[m] + (X[np.ix_(mine, o)] - centre[o]) @ gain.T
-            added[np.ix_(m, m)] += w[mine].sum() * (covariance[np.ix_(m, m)] - gain @ cross.T)
+            rows[np.ix_(chosen, m)] = centre[m] + (X[np.ix_(chosen, o)] - centre[o]) @ gain.T
+            added[np.ix_(m, m)] += w[chosen].sum() * (covariance[np.ix_(m, m)] - gain @ cross.T)
         centre, last = mean_of_rows(rows, weight), covariance
         covariance = scatter_of_rows(rows, weight) + added / w.sum() + ridge
         scale = np.sqrt(np.diag(covariance))

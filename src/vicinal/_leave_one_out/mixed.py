@@ -126,10 +126,10 @@ class MixedRows(NamedTuple):
         """Return the log-likelihood per row, the scatter of the numbers in the frame of the metric, and the problem with EM's l."""
         if self.pairs is None:
             inverse = np.linalg.inv(metric)
-            found = expect(self.known, self.rows, inverse @ inverse.T, self.weight, self.engine, self.levels)
-            scores, masses = found.scores, found.masses
+            expectation = expect(self.known, self.rows, inverse @ inverse.T, self.weight, self.engine, self.levels)
+            scores, masses = expectation.scores, expectation.masses
             assert masses is not None
-            scatter, rows = metric @ (found.scatter / self.mass) @ metric.T, found.rows
+            scatter, rows = metric @ (expectation.scatter / self.mass) @ metric.T, expectation.rows
         else:
             scores, scatter, masses = self._complete(metric)
             rows = self.rows
@@ -165,8 +165,8 @@ class MixedRows(NamedTuple):
 
     def _next(self, masses: np.ndarray) -> "MixedRows":
         """Return the problem with the l of the next pass."""
-        found = [self._masses_of(column, masses[:, part]) for column, part in self.categories.coordinates()]
-        l_of = list(zip(found, self.smoothing.tolist(), strict=True))
+        masses_of_columns = [self._masses_of(column, masses[:, part]) for column, part in self.categories.coordinates()]
+        l_of = list(zip(masses_of_columns, self.smoothing.tolist(), strict=True))
         updated, slopes = np.array([part.updated(l) for part, l in l_of]).T
         following, alone = np.minimum(updated, MOST_SMOOTHING), False
         if not self.alone and self.least < np.inf:
@@ -177,9 +177,9 @@ class MixedRows(NamedTuple):
         return self._replace(smoothing=following, alone=alone, slopes=slopes / self.mass)
 
     def _masses_of(self, column: Any, masses: np.ndarray) -> Masses:
-        mine = self.codes[:, column.position]
-        known = np.flatnonzero(mine < len(column.levels))
-        code = mine[known].astype(int)
+        codes_of_rows = self.codes[:, column.position]
+        known = np.flatnonzero(codes_of_rows < len(column.levels))
+        code = codes_of_rows[known].astype(int)
         group = column.group[code]
         same, having = masses[known, group], masses[known].sum(axis=1)
         other = np.maximum(having - same, 0.0)

@@ -30,12 +30,12 @@ def mean_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
 
 def scatter_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """Return the (weighted) covariance of the rows, divided by n (by the weights' sum)."""
-    found, mean = np.zeros((X.shape[1], X.shape[1])), mean_of_rows(X, weight)
+    scatter, mean = np.zeros((X.shape[1], X.shape[1])), mean_of_rows(X, weight)
     for start in range(0, len(X), _ALGEBRA_ROWS):
         part = slice(start, start + _ALGEBRA_ROWS)
         centred = X[part] - mean
-        found += (centred if weight is None else centred * weight[part, None]).T @ centred
-    return found / (len(X) if weight is None else weight.sum())
+        scatter += (centred if weight is None else centred * weight[part, None]).T @ centred
+    return scatter / (len(X) if weight is None else weight.sum())
 
 
 class Moments(NamedTuple):

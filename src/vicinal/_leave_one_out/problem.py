@@ -69,8 +69,10 @@ class Minibatch(NamedTuple):
         else:
             places = np.minimum(np.searchsorted(self.points, self.terms), len(self.points) - 1)
             left_out = np.where(self.points[places] == self.terms, places, -1)
-            seen = problem.weight[self.points]
-            log_others = np.log(np.where(left_out >= 0, weight_of_others(seen)[left_out], seen.sum()))
+            weight_of_points = problem.weight[self.points]
+            log_others = np.log(
+                np.where(left_out >= 0, weight_of_others(weight_of_points)[left_out], weight_of_points.sum())
+            )
             placed = problem.pairs.some(self.points).at(metric)
             sums, scatter = placed.scatter(weight, problem.rows[self.terms], left_out, space="rows")
         mass = weight.sum()

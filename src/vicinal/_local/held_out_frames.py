@@ -209,10 +209,10 @@ def soft_folds(
     n: int, rows: np.ndarray, weight: np.ndarray | None, n_folds: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the positions of the rows of an estimate, and the places in `rows` of the rows that it scores."""
-    alive = np.arange(n) if weight is None else np.flatnonzero(weight)
-    folds = KFold(min(n_folds, len(alive)), shuffle=True, random_state=0).split(alive)
-    parts = [(alive[train], alive[test]) for train, test in folds]
-    parts.append((alive, np.setdiff1d(np.arange(n), alive)))
+    counted = np.arange(n) if weight is None else np.flatnonzero(weight)
+    folds = KFold(min(n_folds, len(counted)), shuffle=True, random_state=0).split(counted)
+    parts = [(counted[train], counted[test]) for train, test in folds]
+    parts.append((counted, np.setdiff1d(np.arange(n), counted)))
     for train, test in parts:
         places = np.flatnonzero(np.isin(rows, test))
         if len(places):

@@ -51,14 +51,14 @@ def nearest_neighbors(
     """
     n = len(Z)
     Z = Z.astype(np.float64, copy=False)
-    everyone = candidates is None or len(candidates) == n
-    candidates = np.arange(n) if candidates is None or everyone else candidates
-    own = np.full(n, -1)
-    own[candidates] = np.arange(len(candidates))
+    all_are_candidates = candidates is None or len(candidates) == n
+    candidates = np.arange(n) if candidates is None or all_are_candidates else candidates
+    place_of = np.full(n, -1)
+    place_of[candidates] = np.arange(len(candidates))
     engine = replace(as_engine(engine), precision=None)
-    rows, left_out = (Z, own) if queries is None else (Z[queries], own[queries])
-    among_themselves = everyone and queries is None
-    points = Z if everyone else Z[candidates]
+    rows, left_out = (Z, place_of) if queries is None else (Z[queries], place_of[queries])
+    among_themselves = all_are_candidates and queries is None
+    points = Z if all_are_candidates else Z[candidates]
     problem = prepare(engine, points, n_queries=len(rows), leave_one_out=among_themselves)
     # Departure 1 (ManifoldParzen): Exactly k neighbours count. Ties are in the order of the index.
     return candidates[problem.at().nearest(k, *((None, None) if among_themselves else (rows, left_out))).indices]

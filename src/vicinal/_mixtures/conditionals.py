@@ -48,16 +48,16 @@ class Replacements(NamedTuple):
     components: np.ndarray
     mixture: Any  # FrameMixture
 
-    def of_rows(self, some: np.ndarray) -> "Replacements | None":
+    def of_rows(self, positions: np.ndarray) -> "Replacements | None":
         """Return those of some rows, by their places among these; None if there are none."""
-        place = np.full(int(max(self.rows.max(initial=-1), some.max(initial=-1))) + 1, -1)
-        place[some] = np.arange(len(some))
-        mine = np.flatnonzero(place[self.rows] >= 0)
-        if not len(mine):
+        place = np.full(int(max(self.rows.max(initial=-1), positions.max(initial=-1))) + 1, -1)
+        place[positions] = np.arange(len(positions))
+        pairs = np.flatnonzero(place[self.rows] >= 0)
+        if not len(pairs):
             return None
         parts = self.mixture
-        chosen = parts.centres[mine], parts.frames[:, mine], parts.variances[:, mine], parts.noise
-        return Replacements(place[self.rows[mine]], self.components[mine], FrameMixture(*chosen, engine=parts.engine))
+        chosen = parts.centres[pairs], parts.frames[:, pairs], parts.variances[:, pairs], parts.noise
+        return Replacements(place[self.rows[pairs]], self.components[pairs], FrameMixture(*chosen, engine=parts.engine))
 
 
 class _Block(NamedTuple):
@@ -94,7 +94,7 @@ def column_conditionals(
     """
     m, d = X.shape
     X = np.asarray(X, dtype=np.float64)
-    found = Conditionals(np.empty((m, d)), np.empty((len(shares), m, d)), {})
+    results = Conditionals(np.empty((m, d)), np.empty((len(shares), m, d)), {})
     for rows, scores, column, factors in _replaced(_blocks(mixture, X, left_out), mixture, X, replaced):
         if left_out is not None:
             scores[np.arange(len(scores)), left_out[rows]] = -np.inf
@@ -102,31 +102,31 @@ def column_conditionals(
         for k, factor in factors.items():
             others = scores - factor
             known = logsumexp(others, axis=1)
-            found.surprises[rows, k] = known - total
+            results.surprises[rows, k] = known - total
             if shares:
-                _store_levels(found, k, rows, mixture, np.exp(others - known[:, None]), left_out)
+                _store_levels(results, k, rows, mixture, np.exp(others - known[:, None]), left_out)
         for k in np.setdiff1d(np.arange(d), list(factors)):
             pull, precision = column(k)
             others = scores + 0.5 * pull**2 / precision - 0.5 * np.log(precision)
             known = logsumexp(others, axis=1)
-            found.surprises[rows, k] = known - total + 0.5 * LOG_2PI
+            results.surprises[rows, k] = known - total + 0.5 * LOG_2PI
             if shares:
                 means = X[rows, k, None] - pull / precision
                 weights = np.exp(others - known[:, None])
-                found.quantiles[:, rows, k] = _quantiles(means, weights, precision**-0.5, shares)
+                results.quantiles[:, rows, k] = _quantiles(means, weights, precision**-0.5, shares)
         far = np.flatnonzero(scores.max(axis=1) < -_LARGEST_SQUARE)
         for i in np.arange(m)[rows][far]:
-            _condition_one(mixture, X, i, left_out, shares, replaced, found)
-    return found
+            _condition_one(mixture, X, i, left_out, shares, replaced, results)
+    return results
 
 
 def _store_levels(
-    found: Conditionals, k: int, rows: slice, mixture: Any, weights: np.ndarray, left_out: np.ndarray | None
+    results: Conditionals, k: int, rows: slice, mixture: Any, weights: np.ndarray, left_out: np.ndarray | None
 ) -> None:
     """Store the probabilities of the levels of a column, from the weights of the components given the other columns."""
     probabilities = mixture.level_shares(k, weights, None if left_out is None else left_out[rows])
-    found.levels.setdefault(k, np.empty((found.surprises.shape[0], probabilities.shape[1])))[rows] = probabilities
-    found.quantiles[:, rows, k] = probabilities[:, :-1].argmax(axis=1)
+    results.levels.setdefault(k, np.empty((results.surprises.shape[0], probabilities.shape[1])))[rows] = probabilities
+    results.quantiles[:, rows, k] = probabilities[:, :-1].argmax(axis=1)
 
 
 def scores_with_replacements(
@@ -190,13 +190,13 @@ def _shared_blocks(mixture: SharedMixture, X: np.ndarray, n_levels: int = 0) -> 
     precision = units.T @ units
     centre = robust_centre(mixture.centres)
     centres, queries = mixture.centres.astype(np.float64) - centre, X - centre
-    images, mine = centres @ units.T, queries @ units.T
-    squares, theirs, own = np.square(images).sum(axis=1), centres @ precision, queries @ precision
+    images, query_images = centres @ units.T, queries @ units.T
+    squares, of_centres, of_queries = np.square(images).sum(axis=1), centres @ precision, queries @ precision
     for rows in _row_blocks(mixture, len(X), n_levels):
-        distances = squares + np.square(mine[rows]).sum(axis=1)[:, None] - 2.0 * mine[rows] @ images.T
+        distances = squares + np.square(query_images[rows]).sum(axis=1)[:, None] - 2.0 * query_images[rows] @ images.T
 
         def column(k: int, rows: slice = rows) -> tuple[np.ndarray, Any]:
-            return own[rows, k, None] - theirs[None, :, k], precision[k, k]
+            return of_queries[rows, k, None] - of_centres[None, :, k], precision[k, k]
 
         yield _Block(rows, mixture.log_weights - 0.5 * np.maximum(distances, 0.0), column, {})
 
@@ -237,20 +237,20 @@ def _frame_blocks(mixture: Any, X: np.ndarray) -> Iterator[_Block]:
     """Yield scores with the determinants of components that have frames."""
     parts, origin = _Frames(mixture), robust_centre(mixture.centres)
     centres, queries = ((rows.astype(np.float64) - origin) @ parts.units.T for rows in (mixture.centres, X))
-    squares, own = np.square(centres).sum(axis=1), np.square(queries).sum(axis=1)
-    if not products_are_accurate(max(squares.max(), own.max(initial=0.0)), np.float64):
+    squares, query_squares = np.square(centres).sum(axis=1), np.square(queries).sum(axis=1)
+    if not products_are_accurate(max(squares.max(), query_squares.max(initial=0.0)), np.float64):
         yield from _far_frame_blocks(mixture.log_weights, parts, centres, queries)
         return
     offsets, gains = np.einsum("lnk,nk->ln", parts.frames, centres), 1.0 - parts.shrunk
     for rows in _row_blocks(mixture, len(X)):
-        mine = queries[rows]
-        distances = squares + own[rows, None] - 2.0 * mine @ centres.T
+        block_rows = queries[rows]
+        distances = squares + query_squares[rows, None] - 2.0 * block_rows @ centres.T
         for frame, offset, gain in zip(parts.frames, offsets, gains, strict=True):
-            distances -= gain * (mine @ frame.T - offset) ** 2
+            distances -= gain * (block_rows @ frame.T - offset) ** 2
 
-        def column(k: int, mine: np.ndarray = mine) -> tuple[np.ndarray, Any]:
+        def column(k: int, block_rows: np.ndarray = block_rows) -> tuple[np.ndarray, Any]:
             slopes, precision = parts.slopes(k)
-            return mine @ slopes.T - np.einsum("nk,nk->n", slopes, centres), precision
+            return block_rows @ slopes.T - np.einsum("nk,nk->n", slopes, centres), precision
 
         yield _Block(rows, mixture.log_weights - parts.log_dets - 0.5 * np.maximum(distances, 0.0), column, {})
 
@@ -282,16 +282,16 @@ def _replaced(
     scores += mixture.log_weights[replaced.components]
     precisions = np.stack([parts.slopes(k)[1] for k in range(X.shape[1])], axis=1)
     for block in blocks:
-        mine = np.flatnonzero((replaced.rows >= block.rows.start) & (replaced.rows < block.rows.stop))
-        pairs = replaced.rows[mine] - block.rows.start, replaced.components[mine]
-        block.scores[pairs] = scores[mine]
+        chosen = np.flatnonzero((replaced.rows >= block.rows.start) & (replaced.rows < block.rows.stop))
+        pairs = replaced.rows[chosen] - block.rows.start, replaced.components[chosen]
+        block.scores[pairs] = scores[chosen]
 
         def column(
-            k: int, block: _Block = block, pairs: Any = pairs, mine: np.ndarray = mine
+            k: int, block: _Block = block, pairs: Any = pairs, chosen: np.ndarray = chosen
         ) -> tuple[np.ndarray, Any]:
             pull, precision = block.column(k)
             pull, precision = np.array(pull), np.array(np.broadcast_to(precision, pull.shape))
-            pull[pairs], precision[pairs] = pulls[mine, k], precisions[mine, k]
+            pull[pairs], precision[pairs] = pulls[chosen, k], precisions[chosen, k]
             return pull, precision
 
         yield _Block(block.rows, block.scores, column, {})
@@ -307,7 +307,7 @@ def _condition_one(
     left_out: np.ndarray | None,
     shares: tuple[float, ...],
     replaced: Replacements | None,
-    found: Conditionals,
+    results: Conditionals,
 ) -> None:
     """Condition one row by the mixture's own conditionals, for rows so far away that the fast formula loses all digits."""
     remaining = np.ones(len(mixture.centres), dtype=bool)
@@ -315,20 +315,20 @@ def _condition_one(
         remaining[left_out[i]] = False
     rest: Any = mixture.only(remaining)
     if replaced is not None:
-        mine = np.flatnonzero(replaced.rows == i)
+        chosen = np.flatnonzero(replaced.rows == i)
         rest.frames, rest.variances = mixture.frames.copy(), mixture.variances.copy()
-        rest.frames[:, replaced.components[mine]] = replaced.mixture.frames[:, mine]
-        rest.variances[:, replaced.components[mine]] = replaced.mixture.variances[:, mine]
+        rest.frames[:, replaced.components[chosen]] = replaced.mixture.frames[:, chosen]
+        rest.variances[:, replaced.components[chosen]] = replaced.mixture.variances[:, chosen]
     for k in range(X.shape[1]):
         others = np.delete(np.arange(X.shape[1]), k)
         one: Any = rest._conditional(others, X[i, others], np.array([k]), None) if len(others) else rest
-        found.surprises[i, k] = -one.scores_of(X[i : i + 1, k : k + 1])[0]
+        results.surprises[i, k] = -one.scores_of(X[i : i + 1, k : k + 1])[0]
         if shares and isinstance(one, MixedMixture):
             weights = np.exp(one.log_weights)[None]
-            _store_levels(found, k, slice(i, i + 1), mixture, weights / weights.sum(), left_out)
+            _store_levels(results, k, slice(i, i + 1), mixture, weights / weights.sum(), left_out)
         elif shares:
             means, weights = one.centres[None, :, 0].astype(np.float64), np.exp(one.log_weights)[None]
-            found.quantiles[:, i, k] = _quantiles(means, weights, np.sqrt(_variances_of(one)), shares)[:, 0]
+            results.quantiles[:, i, k] = _quantiles(means, weights, np.sqrt(_variances_of(one)), shares)[:, 0]
 
 
 def _variances_of(mixture: Any) -> Any:

@@ -96,9 +96,9 @@ def _position(feature: Feature, n_features: int, names: np.ndarray | None) -> in
         raise ValueError(
             f"feature {feature!r} is a name, but the density was fitted on columns without names. Use positions."
         )
-    found = np.flatnonzero(np.asarray(names, dtype=object) == feature)
-    if len(found) == 0:
+    matches = np.flatnonzero(np.asarray(names, dtype=object) == feature)
+    if len(matches) == 0:
         raise ValueError(
             f"feature {feature!r} is not a column of the fitted data, which are {', '.join(map(str, names))}."
         )
-    return int(found[0])
+    return int(matches[0])

@@ -202,9 +202,9 @@ class FrameMixture(Mixture):
         given = solve_triangular(lower[:k, :k], values - origin[fixed], lower=True)
         part = turned._conditional_in_z(np.arange(k), given, np.arange(k, self.n_features), None)
         # `rest` is in increasing order, as the features after the first ones in `_turned` are.
-        own = lower[k:, k:]
-        centres = origin[rest] + lower[k:, :k] @ given + part.centres @ own.T
-        covariance = own @ own.T
+        lower_of_rest = lower[k:, k:]
+        centres = origin[rest] + lower[k:, :k] @ given + part.centres @ lower_of_rest.T
+        covariance = lower_of_rest @ lower_of_rest.T
         covariance = 0.5 * (covariance + covariance.T)
         return FrameMixture(centres, part.frames, part.variances, covariance, part.log_weights, self.engine, names)
 
@@ -298,9 +298,9 @@ def _neighbor_steps(
         ends = np.append(starts[1:], len(query))
 
         def work(
-            some: slice, query: np.ndarray = query, point: np.ndarray = point, shares: np.ndarray = shares
+            part: slice, query: np.ndarray = query, point: np.ndarray = point, shares: np.ndarray = shares
         ) -> np.ndarray:
-            return step_of_row(point[some], shares[some], X[query[some.start]])
+            return step_of_row(point[part], shares[part], X[query[part.start]])
 
         with one_blas_thread():
             steps[query[starts]] = list(in_order(work, map(slice, starts, ends), threads))

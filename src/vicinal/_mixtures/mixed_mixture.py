@@ -145,17 +145,17 @@ class MixedMixture(Mixture):
             rows, left_out = self.centres, np.arange(len(self.centres))
         if np.isnan(rows).any():  # levels that the centres lack
             scores = np.zeros(len(rows))
-            for mine, known in known_patterns(rows):
+            for chosen, known in known_patterns(rows):
                 part: Any = self if len(known) == self.n_features else self.marginal(known)
-                left_out_here = None if left_out is None else left_out[mine]
-                scores[mine] = part.log_densities(
-                    np.ascontiguousarray(rows[np.ix_(mine, known)]), left_out_here, passes=passes, engine=engine
+                left_out_here = None if left_out is None else left_out[chosen]
+                scores[chosen] = part.log_densities(
+                    np.ascontiguousarray(rows[np.ix_(chosen, known)]), left_out_here, passes=passes, engine=engine
                 )
             return scores
         of = NEW if left_out is None else self._left_out_as
-        asked, lacking = self._asked(rows, of)
+        queries, lacking = self._asked(rows, of)
         placed = self.placement(len(rows), passes, engine)
-        sums = placed.log_sums() if whole and of == TRAINING else placed.log_sums(asked, left_out)
+        sums = placed.log_sums() if whole and of == TRAINING else placed.log_sums(queries, left_out)
         return sums + lacking + self._log_norm
 
     @property
@@ -202,9 +202,9 @@ class MixedMixture(Mixture):
         masses = np.empty((len(rows), column.n_groups))
         known_of = np.isnan(rest)
         for pattern in np.unique(known_of, axis=0):
-            mine, known = np.flatnonzero((known_of == pattern).all(axis=1)), np.flatnonzero(~pattern)
-            left_out_here = None if left_out is None else left_out[mine]
-            masses[mine] = self._group_masses(rest[np.ix_(mine, known)], known, shown, left_out_here)
+            chosen, known = np.flatnonzero((known_of == pattern).all(axis=1)), np.flatnonzero(~pattern)
+            left_out_here = None if left_out is None else left_out[chosen]
+            masses[chosen] = self._group_masses(rest[np.ix_(chosen, known)], known, shown, left_out_here)
         return self.shares_given(k, masses, left_out)
 
     def level_shares(self, position: int, weights: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
@@ -222,9 +222,9 @@ class MixedMixture(Mixture):
         counts = np.tile(np.append(column.counts, 1.0), (len(masses), 1))
         if left_out is not None:  # without the row, of mean weight among those of its level
             own_codes = self.centres[left_out, column.position]
-            mine = np.flatnonzero(own_codes < len(column.levels))
-            code = own_codes[mine].astype(int)
-            counts[mine, code] = np.maximum(counts[mine, code] * (1.0 - 1.0 / column.rows[code]), 1.0)
+            chosen = np.flatnonzero(own_codes < len(column.levels))
+            code = own_codes[chosen].astype(int)
+            counts[chosen, code] = np.maximum(counts[chosen, code] * (1.0 - 1.0 / column.rows[code]), 1.0)
         pooled = counts[:, :-1] @ np.eye(column.n_groups)[column.group]
         having = masses.sum(axis=1, keepdims=True)
         probabilities = (l * having + (1.0 - having)) * counts / counts.sum(axis=1, keepdims=True)
@@ -239,8 +239,8 @@ class MixedMixture(Mixture):
             part: Any = self.marginal(known)
             mixed = isinstance(part, MixedMixture)
             of = NEW if left_out is None else self._left_out_as
-            asked = part._asked(rows, of)[0] if mixed else rows
-            return part.placement(len(rows)).softmax_means(shown, asked, left_out).means
+            queries = part._asked(rows, of)[0] if mixed else rows
+            return part.placement(len(rows)).softmax_means(shown, queries, left_out).means
         weights = np.exp(self.log_weights)
         if left_out is None:
             return np.broadcast_to(weights @ shown, (len(rows), shown.shape[1]))
@@ -296,9 +296,9 @@ class MixedMixture(Mixture):
         groups = column.group[np.where(copied, codes, 0).astype(int)]
         for group in np.unique(groups[copied]):  # a rare level stands for all that share its coordinate
             members = np.flatnonzero(column.group == group)
-            mine = np.flatnonzero(copied & (groups == group))
+            chosen = np.flatnonzero(copied & (groups == group))
             p = share[members] / share[members].sum()
-            drawn[mine] = members[rng.choice(len(members), size=len(mine), p=p)]
+            drawn[chosen] = members[rng.choice(len(members), size=len(chosen), p=p)]
         return drawn
 
     def conditional(self, given: Mapping[Feature, Any]) -> Mixture:
@@ -322,18 +322,18 @@ class MixedMixture(Mixture):
         log_weights: Any = self.log_weights
         given = np.isin(numbers, fixed)
         if given.any():
-            mine, free = np.flatnonzero(given), np.flatnonzero(~given)
+            fixed_numbers, free = np.flatnonzero(given), np.flatnonzero(~given)
             order = np.argsort(fixed)
-            of_numbers = values[order][np.searchsorted(fixed[order], numbers[mine])]
-            known: Any = self.of_numbers._conditional(mine, of_numbers, free, None)
+            of_numbers = values[order][np.searchsorted(fixed[order], numbers[fixed_numbers])]
+            known: Any = self.of_numbers._conditional(fixed_numbers, of_numbers, free, None)
             log_weights = known.log_weights
             centres[:, numbers[free]], covariance[np.ix_(free, free)] = known.centres, known.covariance
         place = {int(k): value for k, value in zip(fixed, values, strict=True)}
         for k, (column, l) in enumerate(zip(self.categories.columns, self.smoothing, strict=True)):
             if column.position in place:
                 codes = np.array([place[column.position]])
-                there = self.centres[:, column.position]
-                log_weights = log_weights + self.categories.log_factors(k, codes, there, float(l), NEW)[0]
+                codes_of_centres = self.centres[:, column.position]
+                log_weights = log_weights + self.categories.log_factors(k, codes, codes_of_centres, float(l), NEW)[0]
         return self._of_columns(rest, names, centres, covariance, log_weights)
 
     def _of_columns(

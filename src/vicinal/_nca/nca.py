@@ -338,12 +338,12 @@ class NCA(LinearNCA):
             self.match_scale_ = rows.targets.scale
         for name, value in path.more.items():
             setattr(self, name, value)
-        seen = path.more.get("evaluation_rows_", np.arange(len(X)))
+        evaluated = path.more.get("evaluation_rows_", np.arange(len(X)))
         places = np.full(len(X), -1)
         places[rows.positions] = np.arange(len(rows.positions))
-        places = places[seen]
+        places = places[evaluated]
         # Departure 10 (NCA): Local numbers of neighbours are reported only.
         if (places >= 0).all():
             self.effective_neighbors_ = rows.perplexities(A, places)
         else:  # rows of weight 0 are not neighbours of any row but have neighbours, so they need not be left out
-            self.effective_neighbors_ = placed_at(rows.problem, A).perplexities(X[seen], left_out=places)
+            self.effective_neighbors_ = placed_at(rows.problem, A).perplexities(X[evaluated], left_out=places)

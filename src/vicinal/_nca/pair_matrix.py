@@ -88,14 +88,14 @@ class PairMatrix:
             np.subtract(
                 0.0 if self._log_weights is None else self._log_weights, cdist(rows, Z, "sqeuclidean"), out=scores
             )
-        own = np.arange(len(rows)), np.arange(len(Z)) if queries is None else queries
-        scores[own] = -np.inf
+        own_pairs = np.arange(len(rows)), np.arange(len(Z)) if queries is None else queries
+        scores[own_pairs] = -np.inf
         with np.errstate(invalid="ignore"):  # if squares of images overflow
             scores -= scores.max(axis=1)[:, None]
         if farthest > -_LEAST_SCORE or self._log_weights is not None:
             np.maximum(scores, _LEAST_SCORE, out=scores)
         np.exp(scores, out=kernel)
-        kernel[own] = 0.0
+        kernel[own_pairs] = 0.0
         return kernel, kernel @ np.ones(len(Z))
 
 

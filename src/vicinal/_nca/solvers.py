@@ -143,12 +143,12 @@ def climb_by_batches(
     n = len(rows.X)
     batch = _batch_size(options, *rows.X.shape)
     random = np.random.RandomState(estimator.random_state_.randint(2**31 - 1))
-    seen = np.sort(random.permutation(n)[:_EVALUATION_ROWS])
+    evaluated = np.sort(random.permutation(n)[:_EVALUATION_ROWS])
     drawn = rows
     record = Recorder.of(estimator, lambda B: as_matrix(B * start.units))
 
     def evaluate(A: np.ndarray) -> float:
-        return rows.value(A, objective, seen) - size_penalty(A, penalty)
+        return rows.value(A, objective, evaluated) - size_penalty(A, penalty)
 
     B = start.components / start.units
     first_step = _FIRST_STEP * float(np.linalg.norm(B))
@@ -177,7 +177,7 @@ def climb_by_batches(
 
     limits: dict[str, Any] = {"max_iter": estimator.max_iter, "tol": estimator.tol}
     path = climb_by_rounds(play, B, record, patience=_PATIENCE, halvings=_HALVINGS, **limits)
-    return path._replace(parameters=path.parameters * start.units, more={"evaluation_rows_": rows.positions[seen]})
+    return path._replace(parameters=path.parameters * start.units, more={"evaluation_rows_": rows.positions[evaluated]})
 
 
 def default_batch(n_features: int) -> int:

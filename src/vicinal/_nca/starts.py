@@ -300,7 +300,7 @@ def _whitening_classes(
     basis = range_basis(sums.total / n, tolerance=rank_tolerance(d, sums.resolution))
     if basis is not None and basis.shape[1] < n_components:
         return None
-    found = whitening(
+    metric = whitening(
         within,
         sums.total / n,
         basis=basis,
@@ -308,7 +308,7 @@ def _whitening_classes(
         tolerance=rank_tolerance(d, sums.resolution),
         resolution=sums.resolution,
     )
-    return None if found is None else found.components
+    return None if metric is None else metric.components
 
 
 def best_scale(

@@ -130,20 +130,20 @@ def _kept(belief: NDArray[Any], step: _Step, separator: tuple[int, ...]) -> NDAr
 
 def _parts_by_shape(pairs: NDArray[Any], part_of: NDArray[Any], k: int) -> list[_Part]:
     """Return connected parts, grouped by shape, because the tables of one shape are computed at once."""
-    found: dict[tuple[_Step, ...], list[list[int]]] = {}
+    parts: dict[tuple[_Step, ...], list[list[int]]] = {}
     order = np.argsort(part_of[pairs[:, 0]], kind="stable")
     edges = pairs[order]
     cuts = np.flatnonzero(np.diff(part_of[edges[:, 0]])) + 1
-    for own in np.split(edges, cuts) if len(edges) else ():
-        groups, steps = _elimination(own.tolist())
+    for component in np.split(edges, cuts) if len(edges) else ():
+        groups, steps = _elimination(component.tolist())
         widest = max(len(step.separator) for step in steps)
         if k ** (widest + 1) > _LARGEST_TABLE:
             raise ValueError(
                 f"cannot_link connects {len(groups)} groups so densely that their assignments need a table of "
                 f"{k}^{widest + 1} entries. Pass fewer pairs in cannot_link, or lower n_components."
             )
-        found.setdefault(steps, []).append(groups)
-    return [_Part(np.array(groups), steps) for steps, groups in found.items()]
+        parts.setdefault(steps, []).append(groups)
+    return [_Part(np.array(groups), steps) for steps, groups in parts.items()]
 
 
 def _elimination(edges: list[list[int]]) -> tuple[list[int], tuple[_Step, ...]]:

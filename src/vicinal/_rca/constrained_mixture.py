@@ -197,8 +197,8 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
             with warnings.catch_warnings():  # a start need not have converged
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 labels = start.fit_predict(X, group if y is not None else None)
-            weights, means, own = groups.maximise(np.eye(k)[labels[groups.first_rows]], np.full(k, 1.0 / k))
-            first = weights, means, own if covariances is None else covariances
+            weights, means, learned = groups.maximise(np.eye(k)[labels[groups.first_rows]], np.full(k, 1.0 / k))
+            first = weights, means, learned if covariances is None else covariances
             record = Recorder.of(self, lambda parameters: np.concatenate([part.ravel() for part in parameters]))
             return fixed_point(step, first, record, max_iter=max_iter, tol=tol)
 
@@ -288,10 +288,10 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
 def _covariance_of_metric(M: NDArray[Any], X: NDArray[Any]) -> NDArray[Any]:
     """Return the inverse of a Mahalanobis matrix; along directions in which that is zero, the covariance of the rows."""
     weights, directions = eigh(M)
-    seen = weights > len(M) * np.finfo(np.float64).eps * weights[-1]
-    blind = directions[:, ~seen]
+    is_known = weights > len(M) * np.finfo(np.float64).eps * weights[-1]
+    blind = directions[:, ~is_known]
     spread = (X - X.mean(axis=0)) @ blind
-    return (directions[:, seen] / weights[seen]) @ directions[:, seen].T + blind @ (
+    return (directions[:, is_known] / weights[is_known]) @ directions[:, is_known].T + blind @ (
         spread.T @ spread / len(X)
     ) @ blind.T
 

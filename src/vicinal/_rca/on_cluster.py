@@ -75,17 +75,23 @@ def sums_of_collection(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[
         rows = [sent(parts[i], shares[i].small, i) for i in kept]
         ids = [np.concatenate([shares[i].small[b].ids for i in kept]) for b in range(n_meetings)]
         tasks += [met([part[b] for part in rows], ids[b]) for b in range(n_meetings)]
-    found = computed(tasks)
-    mine: list[PartSums] = found[: len(kept)]
-    total = mine[0].sums
-    for part in mine[1:]:
+    results = computed(tasks)
+    part_sums: list[PartSums] = results[: len(kept)]
+    total = part_sums[0].sums
+    for part in part_sums[1:]:
         total = total + part.sums
-    for sums in found[len(kept) :]:
+    for sums in results[len(kept) :]:
         total = total + sums
     if n_large:
-        large = _merged([part.counts for part in mine], [part.means for part in mine], [part.scatters for part in mine])
+        large = _merged(
+            [part.counts for part in part_sums],
+            [part.means for part in part_sums],
+            [part.scatters for part in part_sums],
+        )
         total = total + _without_rows(*large, total.resolution)
-    extremes = np.array([np.min([part.low for part in mine], axis=0), np.max([part.high for part in mine], axis=0)])
+    extremes = np.array(
+        [np.min([part.low for part in part_sums], axis=0), np.max([part.high for part in part_sums], axis=0)]
+    )
     estimator._check_columns(extremes, total)
     return total, report
 
@@ -130,8 +136,8 @@ def _in_few_bytes(rows: np.ndarray, ids: np.ndarray) -> ChunkletRows:
 
 def _large_by_row(rows: np.ndarray, ids: np.ndarray, length: int) -> LargeRows:
     order = np.argsort(rows, kind="stable")
-    found = _in_few_bytes(rows[order], ids[order])
-    return LargeRows(None if np.array_equal(found.rows, np.arange(length)) else found.rows, found.ids)
+    in_order = _in_few_bytes(rows[order], ids[order])
+    return LargeRows(None if np.array_equal(in_order.rows, np.arange(length)) else in_order.rows, in_order.ids)
 
 
 def _as_rows(part: Any, i: int) -> np.ndarray:
@@ -187,8 +193,8 @@ def _sums_of_meeting(rows: list[np.ndarray], ids: np.ndarray) -> ChunkletScatter
     points, order = np.concatenate(rows), np.argsort(ids, kind="stable")
     codes = np.unique(ids[order], return_inverse=True)[1]
     with np.errstate(over="ignore", invalid="ignore"):
-        found = chunklet_scatter(points, ChunkletRows(order, codes))
-    return _without_rows(found.n_points, found.n_chunklets, found.within, found.fourth, found.resolution)
+        sums = chunklet_scatter(points, ChunkletRows(order, codes))
+    return _without_rows(sums.n_points, sums.n_chunklets, sums.within, sums.fourth, sums.resolution)
 
 
 def _merged(

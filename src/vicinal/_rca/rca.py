@@ -409,34 +409,34 @@ class RCA(LinearMetricMixin, BaseEstimator):
     def _warn_of_directions(self, available: int, rank: int, n_contrasts: int, spread: np.ndarray) -> None:
         """Warn about requested directions that are not available or depend on shrinkage only, and about dropped directions."""
         d, asked = len(spread), self.n_components
-        said = None
+        message = None
         if asked is not None and asked > available:
-            said = (
+            message = (
                 f"n_components={asked}, but only {available} directions can be estimated from the "
                 f"data (rank {rank}, R = {n_contrasts}): components_ has {available} rows."
             )
         elif asked is not None and asked > n_contrasts:
-            said = (
+            message = (
                 f"n_components={asked}, but the chunklets have only R = {n_contrasts} contrasts: the other directions "
                 f"depend on shrinkage alone. Pass n_components={n_contrasts} or less, or more chunklets."
             )
         elif asked is None and available < rank:
-            said = (
+            message = (
                 f"{available} of {rank} directions are kept: with shrinkage=0, R = {n_contrasts} contrasts and "
                 f"alpha={self.alpha:g} support no more. Pass shrinkage='auto', or more chunklets, to keep all."
             )
         elif asked is None and rank < d and not spread.all():
             names = getattr(self, "feature_names_in_", None)
             are, them = ("column is", "it") if (spread == 0).sum() == 1 else ("columns are", "them")
-            said = f"{rank} of {d} directions are kept: {(spread == 0).sum()} {are} constant "
-            said += f"({shown_columns(spread == 0, names)}). Drop {them} to silence this warning."
+            message = f"{rank} of {d} directions are kept: {(spread == 0).sum()} {are} constant "
+            message += f"({shown_columns(spread == 0, names)}). Drop {them} to silence this warning."
         elif asked is None and rank < d:
-            said = (
+            message = (
                 f"{rank} of {d} directions are kept, because the rows do not vary along the others. Either there are too few rows, "
                 "or columns depend on each other."
             )
-        if said is not None:
-            warnings.warn(said, UserWarning, stacklevel=callers_line())
+        if message is not None:
+            warnings.warn(message, UserWarning, stacklevel=callers_line())
 
 
 def _fourth_powers(X: np.ndarray, what: str) -> str:

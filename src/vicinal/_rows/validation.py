@@ -199,8 +199,8 @@ def _block_ranges(
     low, high = block.min(axis=0), block.max(axis=0)
     if np.isfinite(low).all() and np.isfinite(high).all():
         return low, high, None
-    found = "NaN" if np.isnan(low).any() else "infinity or a value too large for dtype('float64')"
-    return low, high, _culprits(f"Input X contains {found}.", ArrayRows(block, columns), estimator)
+    culprit = "NaN" if np.isnan(low).any() else "infinity or a value too large for dtype('float64')"
+    return low, high, _culprits(f"Input X contains {culprit}.", ArrayRows(block, columns), estimator)
 
 
 def own_rows(rows: NDArray[Any], given: Any) -> NDArray[Any]:

@@ -360,9 +360,9 @@ def _collect(rows: np.ndarray, codes: np.ndarray, n_samples: int) -> tuple[Chunk
         rows, codes = rows[inside], codes[inside]
     # There may be many more rows than fit into memory with all their columns, so copies of the entries are small and few.
     small = np.int32 if max(n_samples, len(rows)) < 2**31 else np.int64
-    found = np.zeros(n_samples, dtype=bool)
-    found[rows] = True
-    n_leftover = n_samples - np.count_nonzero(found)
+    is_used = np.zeros(n_samples, dtype=bool)
+    is_used[rows] = True
+    n_leftover = n_samples - np.count_nonzero(is_used)
     positions = (np.cumsum(kept) - 1).astype(small)[codes], rows.astype(small)
     by_id = coo_array((np.ones(len(rows), dtype=bool), positions), shape=(n_chunklets, n_samples)).tocsr()
     entries = ChunkletRows(by_id.indices.astype(np.int64), np.repeat(np.arange(n_chunklets), sizes[kept]))

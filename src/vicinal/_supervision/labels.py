@@ -237,9 +237,9 @@ def _code_near_integers(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Code integers that lie close to each other by counting, in O(n), without a sort."""
     wide = values.astype(np.int64, copy=False) if values.dtype.kind == "i" else values
     offsets = (wide - wide.min()).astype(np.intp, copy=False)
-    found = np.bincount(offsets) > 0
-    classes = wide.min() + np.flatnonzero(found).astype(wide.dtype)
-    return classes.astype(values.dtype), (np.cumsum(found) - 1)[offsets]
+    occurs = np.bincount(offsets) > 0
+    classes = wide.min() + np.flatnonzero(occurs).astype(wide.dtype)
+    return classes.astype(values.dtype), (np.cumsum(occurs) - 1)[offsets]
 
 
 def _code_objects(values: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
