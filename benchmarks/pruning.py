@@ -287,8 +287,8 @@ def run_least(options):
         X = clusters(options.rows[-1], d)
         Z = X @ fitted_metric(X, options.fitted).T
         placed = prepare(Engine("cpu", threads=options.threads, error=options.error), Z, leave_one_out=True).at(None)
-        placed.scatter()
-        visited, taken = (2.0 * float(share) for share in placed.placed.sweeps.shares)
+        listed = placed.placed._listed(placed.problem.queries(None, None), "scatter", power=2.0)
+        visited, taken = (2.0 * float(share) for share in listed.sums().shares)
         rows, needed = np.random.default_rng(3).choice(len(Z), 64, replace=False), []
         for i in rows:
             e = np.exp(-0.5 * ((Z - Z[i]) ** 2).sum(axis=1))

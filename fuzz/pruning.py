@@ -172,14 +172,13 @@ def check_case(seed, most_rows=5000, dtype="float64"):
     case["rows"] = problem.points.rows
     placement = problem.at(case["metric"])
     placed = placement.placed
-    dense = placed.dense
+    dense = placed._every_pair
     checker, skipped = Checker(dtype), False
     some = np.random.default_rng(seed).permutation(len(X))[: max(len(X) // 5, 1)]
     for queries in (
         problem.queries(None, None), problem.queries(some, None), problem.queries(case["new"].astype(dtype), None)
     ):  # fmt: skip
-        sweeps, query_groups = placed._plan(queries)
-        skipped |= check_sums(case, checker, sweeps, query_groups, queries, dense)
+        skipped |= check_sums(case, checker, placed, queries, dense)
     check_all_rows(case, checker, placed, problem.queries(None, None))
     if dtype == "float64":
         check_rows(case, checker, placement, X)
@@ -202,61 +201,78 @@ def check_rows(case, checker, placement, X):
         checker.check("log-sums of rows", got, expected, placement.problem.certified_row_error, largest(expected))
 
 
-def check_sums(case, checker, sweeps, query_groups, queries, dense):
+def check_sums(case, checker, placed, queries, dense):
     rows = case["rows"] if queries.rows is None else queries.rows
     log_sums, p = literal(case, queries.rows)
     if queries.positions is not None:
         rows, log_sums, p = rows[queries.positions], log_sums[queries.positions], p[queries.positions]
-    sees = log_sums > -np.inf
-    found = sweeps.sums(query_groups)
-    c = found.certificates
-    assert c.max(initial=0.0) <= 1.05 * sweeps._error
-    skipped = sweeps.shares.visited < 0.999 or sweeps.shares.taken < 0.999
-    checker.check("log-sums", found.log_sums, log_sums, c, largest(log_sums))
+    listed = placed._listed(queries, "sums", once=False)
+    found, given = listed.sums(), listed.queries.given
+    c = found.certificate
+    assert c <= 1.05 * placed._error
+    skipped = found.shares.visited < 0.999 or found.shares.taken < 0.999
+    # Rows that no shift suits are computed by the dense placement.
+    mine, got = ~given(found.again), given(found.log_sums)
+    sees = (log_sums > -np.inf) & mine
+    checker.check("log-sums", got[mine], log_sums[mine], c, largest(log_sums))
     # Dense scores are products about one centre, which round |z|^2; those of tiles are computed about the centre of each tile.
     lost = np.finfo(checker.dtype).eps * largest((case["rows"] * case["metric"]) ** 2) * rows.shape[1]
     scale = largest(log_sums) + lost / ROUNDING[checker.dtype]
-    checker.check("log-sums, dense", found.log_sums, dense.log_sums(queries).log_sums, c, scale)
-    checker.check("a sum never gains", np.maximum(found.log_sums - log_sums, 0.0)[sees], 0.0, 0.0, largest(log_sums))
+    checker.check("log-sums, dense", got[mine], dense.log_sums(queries).log_sums[mine], c, scale)
+    checker.check("a sum never gains", np.maximum(got - log_sums, 0.0)[sees], 0.0, 0.0, largest(log_sums))
     values = case["values"]
-    found = sweeps.sums(query_groups, values=values)
+    listed = placed._listed(queries, "sums", once=False, far_values=values)
+    found = listed.sums(values)
+    means = given(found.means)
     centre, scale = value_scales(values)
-    certified = found.certificates[:, None] * (scale + np.abs(found.means - centre))
+    certified = found.certificate * (scale + np.abs(means - centre))
     sizes = p @ np.abs(values)
     # A score of 1e5 has 1e-5 of its digits left in float32: means are as good as their weights.
     slips = 1.0 + 3e-2 * largest(log_sums) if checker.dtype == "float32" else 1.0 + 1e-4 * largest(log_sums)
     sure = sees & (np.abs(log_sums) < 1e6 if checker.dtype == "float64" else np.abs(log_sums) < 1e2)
-    checker.check("means", found.means[sure], (p @ values)[sure], certified[sure], slips * (1.0 + sizes[sure]))
-    entropies = sweeps.sums(query_groups, entropies=True)
-    c = np.maximum(entropies.certificates, 1e-300)
+    checker.check("means", means[sure], (p @ values)[sure], certified[sure], slips * (1.0 + sizes[sure]))
+    found = placed._listed(queries, "sums", once=False).sums(logs=True)
+    c = max(found.certificate, 1e-300)
     expected = entr(p).sum(axis=1)
     certified = c * (np.log(len(values) / c) + 1.0 + expected)
+    scores = p * np.maximum(np.log(np.maximum(p, 1e-300)) + np.where(sees, log_sums, 0.0)[:, None], -1e300)
     checker.check(
-        "entropies", entropies.entropies[sure], expected[sure], certified[sure], slips * largest(log_sums[sure])
+        "mean scores",
+        given(found.means)[sure, 0],
+        scores.sum(axis=1)[sure],
+        certified[sure],
+        slips * largest(log_sums[sure]),
     )
-    check_shifts(case, checker, sweeps, query_groups, rows, p, sure, slips)
+    found = placed._listed(queries, "values", once=False, power=1.0).sums(shifts_of_images=True)
+    check_shifts(case, checker, found.certificate, given(found.means), rows, p, sure, slips)
     return skipped
 
 
-def check_shifts(case, checker, sweeps, query_groups, rows, p, sure, slips):
+def check_shifts(case, checker, certificate, means, rows, p, sure, slips):
     """The way from each query to the mean of its neighbours, in kernel units."""
-    found = sweeps.sums(query_groups, power=1.0, relative=True)
     dtype = case["rows"].dtype
     images, mine = ((x * case["metric"]).astype(dtype).astype(np.float64) for x in (case["rows"], rows))
     shifts = p @ images - p.sum(axis=1)[:, None] * mine
-    certified = found.certificates * (1.0 + np.linalg.norm(found.means, axis=1))
-    error = np.linalg.norm(found.means - shifts, axis=1)
+    certified = certificate * (1.0 + np.linalg.norm(means, axis=1))
+    error = np.linalg.norm(means - shifts, axis=1)
     checker.check("shifts", error[sure], 0.0, certified[sure], slips * (1.0 + np.abs(images).max()))
+
+
+def certified(placed, verb, *args):
+    """The answer of a verb, and the certificate of this call alone."""
+    placed.points.certificates.largest = 0.0
+    answer = getattr(placed, verb)(*args)
+    return answer, placed.points.certificates.largest
 
 
 def check_agreement(case, checker, placed, queries):
     """The share of the class mates, relative to itself however small it is, against a literal softmax."""
     codes, (log_sums, p) = case["classes"], literal(case)
     mates = (p @ np.eye(int(codes.max()) + 1)[codes])[np.arange(len(codes)), codes]
-    got = placed.class_agreement(queries)[1]
+    (_, got), certificate = certified(placed, "class_agreement", queries)
     sure = mates > (1e-200 if checker.dtype == "float64" else 1e-20)
     rounding = largest(log_sums) + largest(np.log(mates[sure]))
-    checker.check("agreement", got[sure], np.log(mates[sure]), placed.certificate, rounding)
+    checker.check("agreement", got[sure], np.log(mates[sure]), certificate, rounding)
 
 
 def check_all_rows(case, checker, placed, queries):
@@ -265,45 +281,42 @@ def check_all_rows(case, checker, placed, queries):
     Scatters of clusters at 1e8, whose rows the dense placement would do one by one, are compared with literal ones.
     """
     n, r = len(case["X"]), case["row_weights"]
-    log_sums = placed.dense.log_sums(queries).log_sums
+    log_sums = placed._every_pair.log_sums(queries).log_sums
     if not np.isfinite(log_sums).all() or np.abs(log_sums).max() > (1e6 if checker.dtype == "float64" else 1e2):
         return
     check_agreement(case, checker, placed, queries)
-    sweeps, query_groups = placed._plan(queries)
-    found, expected = sweeps.scatter(query_groups, r), expected_scatter(case, placed, queries, "images")
-    trace = float(np.trace(expected))
-    difference = np.linalg.norm(found.scatter - expected, 2)
-    certified = float(found.certificates.max(initial=0.0)) * (r.sum() + np.trace(found.scatter))
-    checker.check("scatter", difference, 0.0, certified, 10.0 * trace + 1e-6 * r.sum())
-    once = placed.scatter(queries, r, "images")
-    certified = placed.certificate * (r.sum() + np.trace(once.scatter))
-    difference = np.linalg.norm(once.scatter - expected, 2)
-    checker.check("scatter, each pair once", difference, 0.0, certified, 10.0 * trace + 1e-6 * r.sum())
-    log_sums, _ = literal(case, None)
-    checker.check("log-sums, each pair once", once.log_sums, log_sums, placed.certificate, largest(log_sums))
-    rows = placed.coordinates(queries, "rows")
-    found = sweeps.scatter(query_groups, r, (rows, rows))
+    expected = expected_scatter(case, placed, queries, "images")
+    trace, (log_sums, _) = float(np.trace(expected)), literal(case, None)
+    one_by_one = queries.take(np.random.default_rng(0).permutation(n), n)  # all rows, but not in their order
+    for what, asked, weights in (("each pair once", queries, r), ("each row", one_by_one, r[one_by_one.positions])):
+        found, c = certified(placed, "scatter", asked, weights, "images")
+        difference = np.linalg.norm(found.scatter - expected, 2)
+        bound = c * (r.sum() + np.trace(found.scatter))
+        checker.check(f"scatter, {what}", difference, 0.0, bound, 10.0 * trace + 1e-6 * r.sum())
+        of_rows = log_sums if asked is queries else log_sums[asked.positions]
+        checker.check(f"log-sums, {what}", found.log_sums, of_rows, c, largest(log_sums))
     scaled = np.outer(case["metric"], case["metric"])
+    found, c = certified(placed, "scatter", queries, r, "rows")
     of_rows, expected = found.scatter * scaled, expected_scatter(case, placed, queries, "rows") * scaled
-    certified = float(found.certificates.max(initial=0.0)) * (r.sum() + np.trace(of_rows))
     difference = np.linalg.norm(of_rows - expected, 2)
-    checker.check("scatter of rows", difference, 0.0, certified, 20.0 * trace + 1e-6 * r.sum())
-    shares, certified = sweeps.class_shares(query_groups, case["classes"], int(case["classes"].max()) + 1)
-    dense = np.exp(placed.dense.log_sums(queries, by_class=True).log_shares)
-    checker.check("class shares", shares, dense, 2.0 * certified, 1.0 + 1e-2 * largest(log_sums))
+    checker.check("scatter of rows", difference, 0.0, c * (r.sum() + np.trace(of_rows)), 20.0 * trace + 1e-6 * r.sum())
+    shares, c = certified(placed, "class_shares", queries)
+    dense = np.exp(placed._every_pair.log_sums(queries, by_class=True).log_shares)
+    checker.check("class shares", shares, dense, 2.0 * c, 1.0 + 1e-2 * largest(log_sums))
     size = np.abs(placed.coordinates(queries, "images")).max()
     if n > 1 and size < (1e6 if checker.dtype == "float64" else 1e3):
-        pull, dense = placed.softmax_pull(queries, r), placed.dense.softmax_pull(queries, r)
-        certified = 2.0 * placed.certificate * (r.sum() + np.sqrt(r.sum() * max(trace, 0.0)))
+        pull, c = certified(placed, "softmax_pull", queries, r)
+        dense = placed._every_pair.softmax_pull(queries, r)
+        bound = 2.0 * c * (r.sum() + np.sqrt(r.sum() * max(trace, 0.0)))
         total = np.linalg.norm(pull - dense, axis=1).sum()
-        checker.check("pull", total, 0.0, certified, n * (1.0 + size) * (1.0 + 1e-2 * largest(log_sums)))
+        checker.check("pull", total, 0.0, bound, n * (1.0 + size) * (1.0 + 1e-2 * largest(log_sums)))
 
 
 def expected_scatter(case, placed, queries, space):
     """The scatter of all rows without pruning."""
     r = case["row_weights"]
     if case["kind"] != "far clusters":
-        return placed.dense.scatter(queries, r, space).scatter
+        return placed._every_pair.scatter(queries, r, space).scatter
     p, values = literal(case)[1], placed.coordinates(queries, space).astype(np.float64)
     scatter = np.zeros((values.shape[1],) * 2)
     for i, weights in enumerate(p):

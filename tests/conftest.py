@@ -20,8 +20,8 @@ os.environ.setdefault("PYTHONHASHSEED", "0")
 MANY_TESTS = 3000
 # Modules with compiled kernels, those that take the compiler longest first.
 COMPILED = (
-    "cpu.pruned_kernels", "cpu.pruned_once_kernels", "cpu.sweep_kernels", "frames.kernels",
-    "cpu.search_kernels", "plan.boxes", "plan.order",
+    "cpu.listed_kernels", "cpu.sweep_kernels", "frames.kernels",
+    "cpu.search_kernels", "plan.boxes", "plan.lists", "plan.order",
 )  # fmt: skip
 
 

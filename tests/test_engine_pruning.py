@@ -22,23 +22,30 @@ from vicinal import (
     which_engine,
 )
 from vicinal._engine import Match, prepare
-from vicinal._engine.cpu import pruned_group as sweep
-from vicinal._engine.cpu import received as _received
+from vicinal._engine.cpu.listed import Listed
 from vicinal._engine.cpu.placed import CpuPlaced
-from vicinal._engine.cpu.pruned_once import PrunedHalves
-from vicinal._engine.cpu.pruned_sweeps import PrunedSweeps
-from vicinal._engine.cpu.received import GivenNumbers
 from vicinal._engine.plan import boxes as kernels
+from vicinal._engine.plan import plan
 from vicinal._engine.plan.order import spatial_order
 from vicinal._engine.plan.tiles import Tiles, far_values
-from vicinal._engine.tuning import PRUNED_TILE, QUERY_GROUP
-from vicinal._engine.work.sharing import TreeSum
+from vicinal._engine.tuning import QUERY_GROUP
+from vicinal._engine.work.sharing import Touched
 from vicinal._nca import nca
 
 
 def clusters(n=3000, d=3, seed=0, width=0.3):
     rng = np.random.default_rng(seed)
     return (0.3 * rng.normal(size=(n, d)) + 5.0 * rng.normal(size=(20, d))[rng.integers(20, size=n)]) / width
+
+
+def visited(placement):
+    """The share of the pairs that a scatter of all rows visits."""
+    return placement.placed._listed(placement.problem.queries(None, None), "scatter", power=2.0).sums().shares.visited
+
+
+def is_dense(placement):
+    """Whether a scatter of all rows visits every pair."""
+    return placement.placed._listed(placement.problem.queries(None, None), "scatter", power=2.0) is None
 
 
 def callable_part(function):
@@ -88,7 +95,7 @@ def test_far_outliers_beside_empty_bins(pruned):
     assert log_sums.min() < -1e4
     expected = prepare(Engine("reference"), X, leave_one_out=True).at(None).log_sums()
     np.testing.assert_allclose(log_sums, expected, rtol=1e-10, atol=2e-6)
-    assert placed.placed.sweeps.shares.visited < 0.6
+    assert visited(placed) < 0.6
 
 
 def test_tiles_nearer_than_the_maximum_are_never_skipped():
@@ -112,7 +119,7 @@ def test_the_reach_is_beyond_what_a_mass_can_contribute(power):
 
 def test_the_tangent_is_above_the_logarithm():
     squares = np.logspace(-3, 6, 200)
-    assert np.all(np.log(squares) <= squares / 64.0 + sweep._TANGENT + 1e-12)
+    assert np.all(np.log(squares) <= squares / 64.0 + plan._TANGENT + 1e-12)
 
 
 # -- order and tiles --------------------------------------------------------------------------------------------------
@@ -150,7 +157,8 @@ def test_homes_have_the_nearest_boxes():
     tiles = Tiles(X, None, log_weights, order, np.array([0, 4000, 5000]), 1)
     found = tiles.new_rows(queries, None, 1)
     low, high = (box.transpose(0, 2, 1).reshape(-1, 3)[: tiles.n_tiles] for box in tiles.boxes[:2])
-    gaps = np.maximum(np.maximum(low - found.images[:, None], found.images[:, None] - high), 0.0)
+    images = queries[found.tiles.order]
+    gaps = np.maximum(np.maximum(low - images[:, None], images[:, None] - high), 0.0)
     outside = np.where(tiles.log_mass > -np.inf, np.square(gaps).sum(axis=2), np.inf)
     np.testing.assert_allclose(outside[np.arange(300), found.home], outside.min(axis=1))
     assert (np.diff(found.home.reshape(-1, 4)[:, :2]) != 0).any()
@@ -190,21 +198,6 @@ def test_images_of_consecutive_places_are_those_of_single_places(groups):
         found = tiles.images(slice(start, stop))
         np.testing.assert_array_equal(found, tiles.images(places))
         assert found.flags.c_contiguous
-
-
-def test_pieces_of_work_lend_each_other_zeros():
-    """Each piece finds zeros, and returns what it gave to the tiles that it reached."""
-    numbers, rng = GivenNumbers(50), np.random.default_rng(0)
-    total, tree = np.zeros((50, PRUNED_TILE)), TreeSum()
-    for _ in range(6):
-        given, reached = numbers.zeros(), rng.integers(50, size=20)
-        assert not given.any()
-        given[reached] += 1.0
-        total += given
-        tree.add(numbers.sums(given, reached, np.ones(2)))
-    found, others = tree.total()
-    np.testing.assert_array_equal(found, total)
-    np.testing.assert_array_equal(others, [6.0, 6.0])
 
 
 def test_a_skipped_tile_with_a_huge_target_matters(pruned):
@@ -256,7 +249,7 @@ def test_scatters_that_see_each_pair_once(pruned, weighted, dtype):
             tolerance = 3e-6 if dtype == "float64" else 3e-4
             np.testing.assert_allclose(got.log_sums, literal.log_sums, atol=tolerance)
             np.testing.assert_allclose(got.scatter, literal.scatter, atol=tolerance * np.trace(literal.scatter))
-            assert placed.placed.sweeps.shares.visited < 0.35  # of half of the pairs
+            assert visited(placed) < 0.35  # of half of the pairs
             np.testing.assert_array_equal(again.scatter(row_weights, space=space).scatter, got.scatter)
 
 
@@ -265,15 +258,16 @@ def test_rows_that_would_underflow_are_set_aside(pruned, monkeypatch):
     X = np.vstack([clusters(2000, 2), 55.0 * np.random.default_rng(1).normal(size=(20, 2))])
     placed = prepare(Engine("cpu", error=1e-6), X, leave_one_out=True).at(None)
     asides = []
-    whole = PrunedHalves.scatter
-    monkeypatch.setattr(PrunedHalves, "scatter", lambda *given: asides.append(found := whole(*given)) or found)
+    sums = Listed.sums
+    monkeypatch.setattr(Listed, "sums", lambda *given: asides.append(found := sums(*given)) or found)
     found = placed.scatter()
-    assert 0 < len(asides[0].aside) < 20
+    assert 0 < asides[-2].again.sum() < 20
+    assert not asides[-1].again.any()  # with shifts of their own
     assert found.log_sums.min() < -1e3
     expected = prepare(Engine("reference"), X, leave_one_out=True).at(None).scatter()
     np.testing.assert_allclose(found.log_sums, expected.log_sums, rtol=1e-10, atol=2e-6)
     np.testing.assert_allclose(found.scatter, expected.scatter, atol=2e-6 * np.trace(expected.scatter))
-    assert placed.placed.sweeps.shares.visited < 0.4
+    assert visited(placed) < 0.4
 
 
 # -- the engine -------------------------------------------------------------------------------------------------------
@@ -309,7 +303,7 @@ def test_every_pair_is_visited_where_nothing_may_be_skipped(pruned):
     exact = prepare(Engine("cpu", error=0), X, leave_one_out=True)
     exact.at(None).scatter()
     assert exact.certified_row_error == 0.0
-    assert type(exact.at(None).placed).__name__ == "CpuPlaced"
+    assert is_dense(exact.at(None))
     loose = prepare(Engine("cpu", error=1e-6), X, leave_one_out=True)
     loose.at(None).scatter()
     assert 0.0 < loose.certified_row_error <= 1.05e-6
@@ -319,7 +313,7 @@ def test_pruning_stands_back_where_it_would_not_pay():
     """With one broad cluster nothing can be skipped, and the result is that of the dense pass to the last bit."""
     X = np.random.default_rng(0).normal(size=(6200, 3))
     placed = prepare(Engine("cpu", error=1e-9), X, leave_one_out=True).at(None)
-    assert placed.placed.sweeps is None
+    assert is_dense(placed)
     np.testing.assert_array_equal(
         placed.log_sums(), prepare(Engine("cpu", error=0), X, leave_one_out=True).at(None).log_sums()
     )
@@ -337,7 +331,7 @@ def test_an_order_is_made_again_when_it_has_worn(pruned):
     placed = problem.at(scales[::-1].copy())  # the order along the first axis excludes nothing here
     log_sums = placed.log_sums()
     assert problem._rows.orders.whole is not first
-    assert placed.placed.sweeps.shares.visited < 0.2
+    assert visited(placed) < 0.2
     expected = prepare(Engine("reference"), X, leave_one_out=True).at(scales[::-1].copy()).log_sums()
     np.testing.assert_allclose(log_sums, expected, atol=2e-6)
 
@@ -479,20 +473,22 @@ def test_logarithms_of_class_shares_are_certified_relative_to_themselves(pruned)
 
 @pytest.mark.parametrize("n_lines", [0, 5])
 def test_what_points_receive_does_not_depend_on_the_room_for_it(pruned, forced, monkeypatch, n_lines):
-    """Lines for all tiles took as much memory as the rows in every thread; now a sweep stops and goes on where they are used up."""
+    """Lines for all tiles took as much memory as the rows in every thread; now a piece is cut where they would take too much."""
     X, match = clusters(1500), Match("class", np.arange(1500) % 3)
 
     def pull():
         return prepare(Engine("cpu", error=1e-9), X, leave_one_out=True, match=match).at(None).pull().pull
 
-    expected, calls = pull(), []
-    made_room = _received.ReceivedTiles.make_room
+    expected, numbers = pull(), []
+    add_to = Touched.add_to
     monkeypatch.setattr(
-        _received.ReceivedTiles, "make_room", lambda self: (calls.append(len(self.columns)), made_room(self))
+        Touched, "add_to", lambda self, total: (numbers.append(len(self.sums[0])), add_to(self, total))[1]
     )
+    pull()
+    before, numbers[:] = max(numbers), []
     forced(RECEIVED_BYTES=n_lines * 8 * 4 * 64)
     np.testing.assert_allclose(pull(), expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
-    assert max(calls) > max(n_lines, 1)  # a block of queries needs more lines than that
+    assert max(numbers) <= before
 
 
 @pytest.mark.usefixtures("short_search")
@@ -514,21 +510,22 @@ def test_squares_of_rows_that_are_not_pruned_take_one_sweep(forced, monkeypatch)
     placed = prepare(Engine("cpu"), X, leave_one_out=True).at(np.full(3, 0.5))
     expected = np.trace(placed.scatter().scatter)
     monkeypatch.setattr(CpuPlaced, "scatter", None)
-    assert placed.placed.sweeps is None
+    assert is_dense(placed)
     assert placed.squares().total == pytest.approx(expected, rel=1e-11)
 
 
 def test_the_certificate_of_a_call_is_its_own_if_another_thread_asks_meanwhile(pruned, monkeypatch):
     """It was an attribute of the placement, so that a scatter could get that of a call for log-sums."""
     placed = prepare(Engine("cpu", error=1e-6), clusters(1500), leave_one_out=True).at(None)
-    alone, sums = placed.perplexities() is not None and placed.problem.certified_row_error, PrunedSweeps.sums
+    alone, sums = placed.perplexities() is not None and placed.problem.certified_row_error, Listed.sums
 
     def interrupted(self, *args, **options):
         found = sums(self, *args, **options)
-        sums(self, self.tiles.some_rows(np.arange(4), np.arange(4)))  # by another thread
+        some = self.points.some_rows(np.arange(4), np.arange(4), 1)
+        sums(Listed(self.points, some, 1e-2, 1))  # by another thread
         return found
 
-    monkeypatch.setattr(PrunedSweeps, "sums", interrupted)
+    monkeypatch.setattr(Listed, "sums", interrupted)
     again = prepare(Engine("cpu", error=1e-6), clusters(1500), leave_one_out=True).at(None)
     again.perplexities()
     assert again.problem.certified_row_error == alone > 0.0
@@ -537,10 +534,10 @@ def test_the_certificate_of_a_call_is_its_own_if_another_thread_asks_meanwhile(p
 def test_hopeless_pruning_is_not_counted_again():
     """The count took a tenth of a dense pass over 10,000 x 128 rows, in every pass."""
     X = np.random.default_rng(0).normal(size=(7000, 3))
-    placed = prepare(Engine("cpu"), X, leave_one_out=True).at(np.full(3, 0.1)).placed
-    assert placed.sweeps is None
-    assert "_counted" not in placed.__dict__
-    assert prepare(Engine("cpu"), clusters(7000), leave_one_out=True).at(None).placed.sweeps is not None
+    placed = prepare(Engine("cpu"), X, leave_one_out=True).at(np.full(3, 0.1))
+    assert is_dense(placed)
+    assert "_counted" not in placed.placed._gate.__dict__
+    assert not is_dense(prepare(Engine("cpu"), clusters(7000), leave_one_out=True).at(None))
 
 
 @pytest.mark.parametrize("verb", ["log_sums", "scatter", "pull", "perplexities", "class_shares", "mean_shifts"])
@@ -555,12 +552,33 @@ def test_threads_do_not_change_a_bit(pruned, verb):
         np.testing.assert_array_equal(one, other)
 
 
-def test_exponentials_that_do_not_fit_are_made_again(pruned):
-    """A query_group keeps the exponentials of 512 tiles; beyond, they are made again for what points receive."""
-    X = np.random.default_rng(3).normal(size=(40_000, 1)) * 3.0
-    some = np.arange(0, 40_000, 20)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_rows_whose_home_is_a_far_cluster_are_shifted_again(pruned, dtype):
+    """A tile that spans two clusters gives most of one row's sum no lower bound that its exponentials could use."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(size=(70, 2)), rng.normal(size=(600, 2)) + 60.0, rng.normal(size=(90, 2)) + 90.0])
+    expected = prepare(Engine("reference"), X, leave_one_out=True).at(None)
+    placed = prepare(Engine("cpu", error=1e-6), X.astype(dtype), leave_one_out=True).at(None)
+    tolerance = 3e-6 if dtype == "float64" else 3e-4
+    np.testing.assert_allclose(placed.log_sums(), expected.log_sums(), atol=tolerance)
+    np.testing.assert_allclose(placed.log_sums(X + 0.5), expected.log_sums(X + 0.5), atol=tolerance)
+    np.testing.assert_allclose(placed.perplexities(), expected.perplexities(), rtol=tolerance)
+
+
+def test_wide_tiles_of_far_clusters_keep_their_digits(pruned):
+    """Groups at a distance of 1e8, some in one tile: products of coordinates would lose all digits there."""
+    rng = np.random.default_rng(3)
+    X = np.round(rng.normal(size=(700, 2)), 3) + 1e8 * rng.integers(0, 3, size=(700, 1))
+    some, weights = np.arange(0, 700, 2), rng.random(350)
     placed = prepare(Engine("cpu", error=1e-9), X, leave_one_out=True).at(None)
-    assert placed.placed.sweeps.tiles.n_tiles > 600
-    got = placed.scatter(queries=some).scatter
-    expected = prepare(Engine("cpu", error=0), X, leave_one_out=True).at(None).scatter(queries=some).scatter
-    np.testing.assert_allclose(got, expected, rtol=1e-8)
+    differences = X[:, None] - X[None]
+    scores = -0.5 * np.square(differences).sum(axis=2)
+    np.fill_diagonal(scores, -np.inf)
+    p = np.exp(scores - scores.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    for queries, r in ((None, np.ones(700)), (some, weights)):
+        rows = np.arange(700) if queries is None else queries
+        expected = np.einsum("i,ij,ijk,ijl->kl", r, p[rows], differences[rows], differences[rows])
+        np.testing.assert_allclose(
+            placed.scatter(r, queries).scatter, expected, rtol=1e-7, atol=1e-7 * np.trace(expected)
+        )

@@ -50,6 +50,12 @@ MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}
 SMALLEST_SUM = {FLOAT64: 1e-270, FLOAT32: 1e-24}
 # How far below the shift the sum of a row may be if pairs are skipped.
 DEEPEST = {FLOAT64: 350.0, FLOAT32: 40.0}
+# Scores above the shift of their row by more than this are cut there, so that exponentials do not overflow; a row with a larger sum than this is
+# shifted again, so that its values do not.
+LARGEST_EXPONENT = {FLOAT64: 600.0, FLOAT32: 80.0}
+LARGEST_TOTAL = {FLOAT64: 1e30, FLOAT32: 1e12}
+# Log-sums of this size have too few digits for the levels of scores: such rows are computed without skipping pairs.
+FARTHEST_LOG_SUM = {FLOAT64: 1e12, FLOAT32: 1e4}
 # Below this share of a softmax, the exponentials behind it may have been lost.
 LEAST_SHARE = {FLOAT64: 1e-200, FLOAT32: 1e-20}
 # Log-weights within this range can be shared out to both rows of a pair, and removed from the scores again.

@@ -114,22 +114,22 @@ KERNELS_VISITED = 0.5
 PRUNED_TILE = 64  # points in a tile of pruned work: a fact, because a mask of a tile is an integer of 64 bits
 TILE_SPAN = 16  # tiles whose boxes are compared at once
 QUERY_GROUP = 8  # queries that share a list of tiles; PRUNED_TILE is a multiple of it
-QUERY_BLOCK = 64  # queries that share a list of candidates
-KEPT_TILES = 512  # tiles whose exponentials a query group keeps; those of further tiles are computed again
-COMPILED = ("PRUNED_TILE", "TILE_SPAN", "QUERY_GROUP", "QUERY_BLOCK", "KEPT_TILES", "TIED", "SAME_DIRECTION")
+COMPILED = ("PRUNED_TILE", "TILE_SPAN", "QUERY_GROUP", "TIED", "SAME_DIRECTION")
 
 # -- pruned work (`cpu/pruned_sweeps.py`) -----------------------------------------------------------------------------------
 
 # Pieces of work for threads and workers, and from this many blocks of queries on: powers of the tree's fan.
 PIECES, MANY_PIECES, MANY_BLOCKS = 64, 256, 2**14
 RECEIVED_BYTES = 2**23  # bytes of what the points of tiles receive in a piece of work, before it is added up
+LEAST_TILES = 16  # tiles of rows whose bounds a thread computes at a time, at least
 NEXT_TILES = 8  # tiles that a tile visits first, which give lower bounds on the sums of its rows
 SERIAL_ORDER_ROWS = 2**15  # nodes of the tree that one thread orders
 # From this many points and queries on, pruned work is considered.
 # With fewer, a dense pass takes a tenth of a second, whereas the pruned kernels take some 20 s to compile at their first use.
 PRUNED_FROM_POINTS = 6144
 PRUNED_FROM_QUERIES = 512
-SAMPLED_GROUPS = 32  # query groups on which the share of pairs that a pass would visit is counted
+SAMPLED_TILES = 4  # tiles on which the share of pairs that a pass would visit is counted
+SAMPLED_GROUPS = 32  # rows from which the share of pairs that matter is estimated
 # With fewer points than this, that count is skipped if the pairs that matter to some rows are already too many, or more than
 # this share of their number when the count last rejected pruning.
 COUNTED_FROM_POINTS = 32_768

@@ -8,11 +8,9 @@
 
 Only pairs that can matter, with a certificate:
 
-- pruned_placed.py: a placement that skips pairs if that saves time.
-- pruned_sweeps.py: its sweeps; pruned_group.py and pruned_kernels.py (compiled).
-- pruned_once.py: scatters of all rows, each pair once; pruned_once_kernels.py (compiled).
-- pruned_lists.py: the pairs above a floor.
-- received.py: what points receive, only for the tiles that a piece of work reaches.
+- gate.py: whether skipping pairs saves time, and the tiles for it.
+- listed.py: sums over the pairs that a plan lists; listed_kernels.py (compiled).
+- floors.py: the pairs above a floor.
 
 Compiled parts:
 

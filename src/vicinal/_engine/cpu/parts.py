@@ -3,7 +3,7 @@
 ::
 
       cpu/sweep_kernels.py    the sweep over rows and tiles of points      frames/kernels.py                          frames
-      cpu/pruned_group.py, cpu/pruned_kernels.py, cpu/pruned_once_kernels.py    pruned work
+      cpu/listed_kernels.py   the sweep over listed pairs of tiles
 
 Points arrive *packed*: `(n_tiles, d, TILE)`, so that a tile's coordinates lie together and the inner loop runs over
 the points j.  The last tile is padded with offset -inf, hence weight 0.  Queries are taken ROWS at a time, so that
@@ -111,12 +111,6 @@ def _exp_in_place(scores: np.ndarray, shift: float) -> float:
         scores[j] = e
         total += e
     return total
-
-
-@njit(**_OPTIONS)
-def _back(then: float, now: float) -> float:
-    """Return the factor that converts exponentials under an earlier shift of their row to its last shift."""
-    return 1.0 if then == now else np.exp(then - now)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)

@@ -1,13 +1,14 @@
 """The compiled CPU backend: Numba kernels and BLAS tiles, on our own threads.
 
-Few coordinates: whole reductions in one fused kernel.  Many: BLAS for the products q'z and W V (`cpu/sweeps.py`).  If products would lose
+A plan decides which pairs are visited.  If it lists those that can matter (`cpu/gate.py`), `cpu/listed.py` computes the sums; otherwise all pairs
+are visited, as follows.  Few coordinates: whole reductions in one fused kernel.  Many: BLAS for the products q'z and W V (`cpu/sweeps.py`).  If products would lose
 digits (`accuracy.py`), the fused kernels use differences.  Points against themselves are computed once for both rows of a pair
 (`cpu/once.py`), all other queries row by row (`cpu/rows.py`).
 """
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,10 +28,12 @@ from vicinal._engine.contract import (
     to_images,
 )
 from vicinal._engine.cpu import sweep_kernels as kernels
+from vicinal._engine.cpu.floors import pairs_above
+from vicinal._engine.cpu.gate import Gate, Orders, Work
+from vicinal._engine.cpu.listed import Listed, Sums
 from vicinal._engine.cpu.once import Once
 from vicinal._engine.cpu.pairs import CompiledPairs, PointImages, pack
 from vicinal._engine.cpu.parts import TILE
-from vicinal._engine.cpu.pruned_placed import Orders, PrunedPlaced
 from vicinal._engine.cpu.rows import Rows, RowSums
 from vicinal._engine.cpu.sweeps import Mates, Terms
 from vicinal._engine.families import Frames, Kernel
@@ -41,6 +44,10 @@ from vicinal._engine.settings import Engine
 from vicinal._engine.work.blocks import Blocks
 from vicinal._engine.work.pool import available_threads, in_order, one_blas_thread
 from vicinal._engine.work.sharing import NOTHING, made_by_all, remember
+
+# A sweep may spend 1.03 times its budget, and the shares of classes rest on two sweeps.
+_BUDGETS = 2.06
+_CLASSES = 64  # classes whose shares are computed in one sweep
 
 
 class CpuBackend:
@@ -68,10 +75,8 @@ class CpuBackend:
         """Place the rows under a kernel."""
         if isinstance(kernel, Frames):
             return placed_frames(self, kernel)
-        error = self.engine.error_in(self.points.rows.dtype)
-        if error == 0.0 or len(self.points.rows) < tuning.PRUNED_FROM_POINTS:
-            return CpuPlaced(self, kernel)
-        return PrunedPlaced(self.points, kernel, error, self.threads, self.orders, lambda: CpuPlaced(self, kernel))
+        skips = len(self.points.rows) >= tuning.PRUNED_FROM_POINTS
+        return CpuPlaced(self, kernel, self.engine.error_in(self.points.rows.dtype) if skips else 0.0)
 
 
 def images_of_rows(
@@ -87,17 +92,155 @@ class CpuPlaced(Placed):
 
     Internally, points are in the order of their classes; arguments and results are in the order in which points were given.  The
     images are kept once, in tiles.
+
+    Parameters
+    ----------
+    backend : CpuBackend
+    metric : array of shape (k, D) or (D,), or None
+    error : float
+        The largest relative error of a sum that skipped pairs may cause; 0 if every pair is visited.
     """
 
     compiled = True
+    _skips_for_few = False  # whether pairs are skipped however few the queries
 
-    def __init__(self, backend: CpuBackend, metric: np.ndarray | None) -> None:
+    def __init__(self, backend: CpuBackend, metric: np.ndarray | None, error: float = 0.0) -> None:
         self._backend, self.points = backend, backend.points
         self._memory, self._threads = backend.memory, backend.threads
         self.threads = backend.threads
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
-        recipe = self.points.rows, self.metric, backend.order, backend.log_weights
-        self._images = made_by_all(lambda: images_of_rows(*recipe), images_of_rows, *recipe)
+        self._error = error / _BUDGETS
+        self._gate: Gate | None = None
+        if error > 0.0:
+            self._gate = Gate(self.points, self.metric, self.n_coordinates, self._error, self.threads, backend.orders)
+        else:  # the images are needed in any case
+            self._images  # noqa: B018
+
+    @cached_property
+    def _images(self) -> PointImages:
+        recipe = self.points.rows, self.metric, self._backend.order, self._backend.log_weights
+        return made_by_all(lambda: images_of_rows(*recipe), images_of_rows, *recipe)
+
+    # -- the pairs that matter -------------------------------------------------------------------------------------
+
+    @property
+    def expected_share(self) -> float:  # type: ignore[override]
+        return 1.0 if self._gate is None else self._gate.expected_share
+
+    @property
+    def _every_pair(self) -> "CpuPlaced":
+        """The same rows, of which every pair is visited; made for each call, because it packs all images."""
+        return self if self._gate is None else self._with(_gate=None, _error=0.0)
+
+    def _with(self, **changes: Any) -> "CpuPlaced":
+        other = CpuPlaced.__new__(CpuPlaced)
+        other.__dict__.update(self.__dict__, **changes)
+        return other
+
+    def _listed(
+        self, queries: Queries, work: Work, *, power: float = 0.0, once: bool = True, own_class: bool = False,
+        far_values: np.ndarray | None = None,
+    ) -> Listed | None:  # fmt: skip
+        """Return the pairs that matter to some queries, each once if that is possible and wanted; None if all pairs are to be visited."""
+        count = queries.count(len(self.points.rows))
+        if self._gate is None or count == 0 or (count < tuning.PRUNED_FROM_QUERIES and not self._skips_for_few):
+            return None
+        tiles = self._gate.tiles(work, queries.are_all)
+        if tiles is None:
+            return None
+        tiles, left_out = self._gate.tiles_by_class if own_class else tiles, queries.left_out
+        if queries.rows is not None:
+            once, asked = False, tiles.new_rows(self._gate.mapped(queries.rows), left_out, self.threads)
+        elif queries.positions is not None:
+            once, asked = False, tiles.some_rows(queries.positions, left_out, self.threads)
+        else:
+            once, asked = once and self._each_leaves_itself_out(left_out), tiles.all_rows(left_out)
+        log_weights = self.points.log_weights
+        once = once and Listed.can_be_once(log_weights, tiles.dtype)
+        return Listed(
+            tiles, asked, self._error, self.threads, power=power, once=once, log_weights=log_weights if once else None,
+            far_values=far_values,
+        )  # fmt: skip
+
+    def _each_leaves_itself_out(self, left_out: np.ndarray | None) -> bool:
+        return left_out is None or np.array_equal(left_out, np.arange(len(self.points.rows)))
+
+    def _rest(self, listed: Listed, sums: Sums, queries: Queries) -> "tuple[np.ndarray, Queries, CpuPlaced]":
+        """Return which queries must be computed in another way, the queries themselves, and the placement that does it."""
+        again = np.sort(listed.queries.tiles.order[sums.again])
+        # Rows that the common shift of all rows does not suit may have shifts of their own, and be few.
+        placed = (self._with(_skips_for_few=True) if listed.once else self._every_pair) if len(again) else self
+        return again, queries.take(again, len(self.points.rows)), placed
+
+    def _log_sums_of(self, listed: Listed, sums: Sums, queries: Queries) -> np.ndarray:
+        """Return the log-sums of a sweep in the order of the queries, and those of the queries that must be computed in another way."""
+        self.points.certificates.add(sums.certificate)
+        log_sums = listed.queries.given(sums.log_sums)
+        again, those, placed = self._rest(listed, sums, queries)
+        if len(again):
+            log_sums[again] = placed.log_sums(those).log_sums
+        return log_sums
+
+    def _listed_log_shares(self, queries: Queries, log_sums: np.ndarray) -> np.ndarray:
+        """Return the log-shares of classes from a sweep per class, so that each sum is certified relative to itself."""
+        assert self.points.classes is not None
+        assert self._gate is not None
+        tiles, codes = self._gate.tiles_by_class, self.points.classes
+        images = self._gate.mapped(self.coordinates(queries, "rows"))
+        log_shares = np.full((len(images), self.points.n_classes), -np.inf)
+        imprecise = self._is_imprecise(log_sums)
+        for group, c in enumerate(np.unique(codes)):
+            asked = tiles.new_rows(images, queries.left_out, self.threads, group)
+            sums = Listed(tiles, asked, self._error, self.threads).sums()
+            self.points.certificates.add(2.0 * sums.certificate)  # a share is the quotient of two sums
+            of_class = asked.given(sums.log_sums)
+            with np.errstate(invalid="ignore"):
+                log_shares[:, c] = np.where(of_class > -np.inf, np.minimum(of_class - log_sums, 0.0), -np.inf)
+            imprecise[asked.tiles.order[sums.again]] = True
+        some = np.flatnonzero(imprecise)
+        if len(some):
+            log_shares[some] = self._every_pair.log_sums(queries.take(some, len(codes)), by_class=True).log_shares
+        return log_shares
+
+    def _is_imprecise(self, log_sums: np.ndarray) -> np.ndarray:
+        """Return which log-sums are so large that their differences have too few digits."""
+        largest: float = accuracy.LARGEST_LOG_SUM_OF_SWEEPS[self.points.rows.dtype]
+        return np.isfinite(log_sums) & (np.abs(log_sums) > largest)
+
+    def _listed_agreement(
+        self, queries: Queries, power: float
+    ) -> tuple[tuple[Listed, Sums], tuple[Listed, Sums], np.ndarray, np.ndarray] | None:
+        """Return the sums over all points and over class mates, the log-sums and the log-agreement; None if all pairs are visited.
+
+        Both sums are from separate sweeps, so that the sum of the class mates is certified relative to itself.
+        """
+        work: Work = "values" if power else "sums"
+        every = self._listed(queries, work, power=power)
+        mates = self._listed(queries, work, power=power, own_class=True)
+        if every is None or mates is None:
+            return None
+        of_all, of_mates = every.sums(), mates.sums()
+        log_sums, matched = self._log_sums_of(every, of_all, queries), mates.queries.given(of_mates.log_sums)
+        self.points.certificates.add(of_all.certificate + of_mates.certificate)
+        with np.errstate(invalid="ignore"):
+            log_agreement = np.where(matched > -np.inf, np.minimum(matched - log_sums, 0.0), -np.inf)
+        imprecise = self._is_imprecise(log_sums)
+        imprecise[mates.queries.tiles.order[of_mates.again]] = True
+        some = np.flatnonzero(imprecise)
+        if len(some):
+            taken = queries.take(some, len(self.points.rows))
+            log_agreement[some] = self._every_pair.class_agreement(taken)[1]
+        return (every, of_all), (mates, of_mates), log_sums, log_agreement
+
+    def _listed_pull(
+        self, listed: Listed, sums: Sums, queries: Queries, factors: np.ndarray, own_class: bool = False
+    ) -> np.ndarray:
+        """Return the pull of softmax weights over the pairs of a sweep, and those of the queries that must be computed in another way."""
+        pull = listed.pull(sums, listed.softmax_factors(sums, factors), queries.positions)
+        again, those, placed = self._rest(listed, sums, queries)
+        if len(again):
+            pull += placed.softmax_pull(those, factors[again], own_class)
+        return pull
 
     # -- the order of the points -----------------------------------------------------------------------------------
 
@@ -136,7 +279,7 @@ class CpuPlaced(Placed):
         return queries.positions if self._place is None else self._place[queries.positions]
 
     def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
-        if space == "rows" or queries.rows is not None:
+        if space == "rows" or queries.rows is not None or self._gate is not None:
             return super().coordinates(queries, space)
         if queries.are_all:
             return self._outside(self._images.rows(slice(0, self._images.n)))
@@ -144,7 +287,7 @@ class CpuPlaced(Placed):
 
     @property
     def holds_float64_images(self) -> bool:
-        return self._images.dtype == FLOAT64
+        return self._gate is None and self._images.dtype == FLOAT64
 
     def float64_images(self, queries: Queries) -> np.ndarray:
         if self.holds_float64_images:
@@ -241,6 +384,10 @@ class CpuPlaced(Placed):
     # -- the verbs -------------------------------------------------------------------------------------------------
 
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
+        listed = self._listed(queries, "sums")
+        if listed is not None:
+            log_sums = self._log_sums_of(listed, listed.sums(), queries)
+            return LogSums(log_sums, self._listed_log_shares(queries, log_sums) if by_class else None)
         if not by_class:
             return LogSums(self._sums(queries, self._packed(None))[0])
         assert self.points.classes is not None
@@ -259,6 +406,13 @@ class CpuPlaced(Placed):
         query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
+        by_images = isinstance(values, str) and values == "images"
+        listed = self._listed(
+            queries, "values", power=float(by_images or isinstance(query_values, str)), once=False, own_class=own_class,
+            far_values=values if isinstance(values, np.ndarray) else None,
+        )  # fmt: skip
+        if listed is not None:
+            return self._listed_means(listed, queries, factors, values, query_values, own_class)
         if own_class:  # only for rows whose class mates are too far for the kernels of `class_pull`
             return self._in_numpy().softmax_sums(queries, factors, values, query_values, own_class)
         f = None if factors is None else np.asarray(factors, dtype=np.float64)[:, None]
@@ -272,7 +426,59 @@ class CpuPlaced(Placed):
             gathered = np.hstack([gathered, log_sums[:, None] > -np.inf])
         return SoftmaxSums(log_sums, gathered if f is None else f * gathered, received)
 
+    def _listed_means(
+        self, listed: Listed, queries: Queries, factors: np.ndarray | None, values: Values | None,
+        query_values: Values | None, own_class: bool,
+    ) -> SoftmaxSums:  # fmt: skip
+        """`softmax_sums` over the pairs that matter."""
+        by_images = isinstance(values, str) and values == "images"
+        sums = listed.sums(None if by_images else self._given(values, Queries()), shifts_of_images=by_images)
+        self.points.certificates.add(sums.certificate)
+        log_sums, gathered = listed.queries.given(sums.log_sums), listed.queries.given(sums.means)
+        if by_images:
+            sees = (log_sums > -np.inf).astype(np.float64)[:, None]
+            gathered = np.hstack([gathered + sees * self.coordinates(queries, "images"), sees])
+        f = np.ones(len(log_sums)) if factors is None else factors
+        mine, received = self._given(query_values, queries), np.empty((len(self.points.rows), 0))
+        if mine is not None:
+            received = listed.received(sums, listed.softmax_factors(sums, f), mine)
+        found = SoftmaxSums(log_sums, gathered if factors is None else f[:, None] * gathered, received)
+        again, those, placed = self._rest(listed, sums, queries)
+        if len(again):
+            given = query_values if mine is None or isinstance(query_values, str) else mine[again]
+            more = placed.softmax_sums(those, None if factors is None else f[again], values, given, own_class)
+            found.log_sums[again], found.gathered[again] = more.log_sums, more.gathered
+            found = found._replace(received=found.received + more.received)
+        return found
+
+    def _given(self, values: Values | None, queries: Queries) -> np.ndarray | None:
+        """Return values as an array; rows and images with their column of ones."""
+        if not isinstance(values, str):
+            return values
+        rows = self.coordinates(queries, values)
+        return np.hstack([rows, np.ones((len(rows), 1), dtype=rows.dtype)])
+
+    def class_shares(self, queries: Queries) -> np.ndarray:
+        listed = self._listed(queries, "values", once=False)
+        if listed is None:
+            return super().class_shares(queries)
+        codes, parts = self.points.classes, []
+        assert codes is not None
+        for first in range(0, self.points.n_classes, _CLASSES):
+            columns = np.arange(first, min(first + _CLASSES, self.points.n_classes))
+            sums = listed.sums((codes[:, None] == columns).astype(listed.points.dtype))
+            parts.append(listed.queries.given(sums.means))
+        self.points.certificates.add(sums.certificate)
+        shares = np.hstack(parts)
+        again, those, placed = self._rest(listed, sums, queries)
+        if len(again):
+            shares[again] = placed.class_shares(those)
+        return shares
+
     def squares(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
+        listed = self._listed(queries, "sums", once=False)
+        if listed is not None:
+            return self._listed_squares(listed, queries)
         once = None
         if self._images.n >= tuning.HALF_SUMS_FROM_ROWS:
             once = self._once(queries, self._packed(None), 0)
@@ -286,6 +492,18 @@ class CpuPlaced(Placed):
             log_sums[again.positions], squares[again.positions] = self._squares_of_rows(again)
         return log_sums, squares
 
+    def _listed_squares(self, listed: Listed, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
+        """``2 sum_j p_ij (log_weights_j - s_ij)``."""
+        weights = self.points.log_weights
+        sums = listed.sums(None if weights is None else finite(weights)[:, None], logs=True)
+        self.points.certificates.add(sums.certificate)
+        log_sums, means = listed.queries.given(sums.log_sums), listed.queries.given(sums.means)
+        squares = np.maximum(2.0 * (means[:, :-1].sum(axis=1) - means[:, -1]), 0.0)
+        again, those, placed = self._rest(listed, sums, queries)
+        if len(again):
+            log_sums[again], squares[again] = placed.squares(those)
+        return log_sums, np.where(log_sums > -np.inf, squares, 0.0)
+
     def _squares_of_rows(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         """``sum_j p_ij |z_i - z_j|^2 = 2 sum_j p_ij (log_weights_j - log p_ij - log_sums_i)``."""
         weights, n_tiles = self.points.log_weights, len(self._images.packed)
@@ -297,6 +515,10 @@ class CpuPlaced(Placed):
         return log_sums, np.where(log_sums > -np.inf, np.maximum(squares, 0.0), 0.0)
 
     def candidates(self, queries: Queries, floors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        listed = self._listed(queries, "sums", once=False)
+        if listed is not None:
+            yield from pairs_above(listed.points, listed.queries, self.points.log_weights, floors, self.threads)
+            return
         pairs, order = self._pairs(queries), self._backend.order
         levels = self._inside(floors) if queries.are_all else floors
         weights = self.points.log_weights
@@ -318,6 +540,10 @@ class CpuPlaced(Placed):
     # -- scatters and pulls ----------------------------------------------------------------------------------------
 
     def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
+        listed = self._listed(queries, "scatter" if queries.are_all else "values", power=2.0)
+        if listed is not None:
+            scattered = self._listed_scatter(listed, queries, row_weights, space)
+            return self._every_pair.scatter(queries, row_weights, space) if scattered is None else scattered
         packed_values = self._packed(space)
         n, k = self._images.n, self._images.k
         once = None
@@ -338,7 +564,31 @@ class CpuPlaced(Placed):
             scatter = scatter + more.scatter
         return Scatter(log_sums, scatter)
 
+    def _listed_scatter(
+        self, listed: Listed, queries: Queries, row_weights: np.ndarray, space: Space
+    ) -> Scatter | None:
+        """Return the scatter over the pairs that matter; None if that would lose digits."""
+        values = None
+        if space == "rows":
+            values = self.coordinates(Queries(), "rows"), self.coordinates(queries, "rows")
+        sums = listed.sums()
+        scatter, size = listed.scatter(sums, listed.softmax_factors(sums, row_weights), values)
+        if not scatter_is_accurate(scatter, size, listed.points.dtype):
+            return None
+        self.points.certificates.add(sums.certificate)
+        log_sums = listed.queries.given(sums.log_sums)
+        again, those, placed = self._rest(listed, sums, queries)
+        if len(again):
+            more = placed.scatter(those, row_weights[again], space)
+            log_sums[again], scatter = more.log_sums, scatter + more.scatter
+        return Scatter(log_sums, scatter)
+
     def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
+        listed = self._listed(queries, "values", power=1.0, own_class=own_class)
+        if listed is not None:
+            sums = listed.sums()
+            self.points.certificates.add(sums.certificate)
+            return self._listed_pull(listed, sums, queries, factors, own_class)
         once = None if own_class else self._once(queries, self._images.packed, self._images.k)
         if once is None:
             return super().softmax_pull(queries, factors, own_class)
@@ -351,6 +601,9 @@ class CpuPlaced(Placed):
         return pull
 
     def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
+        listed = self._listed_agreement(queries, power=0.0)
+        if listed is not None:
+            return listed[2:]
         log_sums, log_agreement = super().class_agreement(queries)
         underflowed = np.flatnonzero(log_agreement < np.log(accuracy.LEAST_SHARE[self._images.dtype]))
         if len(underflowed):
@@ -359,6 +612,13 @@ class CpuPlaced(Placed):
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         assert self.points.classes is not None
+        listed = self._listed_agreement(queries, power=1.0)
+        if listed is not None:
+            every, mates, log_sums, log_agreement = listed
+            with np.errstate(under="ignore"):
+                factors = row_weights if likelihood else row_weights * np.exp(log_agreement)
+            pull = self._listed_pull(*every, queries, factors)
+            return Pull(log_sums, log_agreement, pull - self._listed_pull(*mates, queries, factors, own_class=True))
         once = self._once(queries, self._images.packed, self._images.k) if self._images.log_weights is None else None
         if once is None:
             return self._pull_of_rows(queries, row_weights, likelihood)

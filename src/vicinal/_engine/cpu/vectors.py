@@ -211,6 +211,27 @@ def judged_products(
 
 
 @intrinsic
+def judged_differences(
+    typing_context: Any,
+    queries: Any,
+    i0: Any,
+    i1: Any,
+    i2: Any,
+    i3: Any,
+    tile: Any,
+    start: Any,
+    out: Any,
+    own: Any,
+    lift: Any,
+    others: Any,
+    reached: Any,
+) -> Intrinsic:
+    """The same for `differences`."""
+    signature = types.void(queries, i0, i1, i2, i3, tile, start, out, own, lift, others, reached)
+    return signature, _rows_by_points(_minus_half_square, judged=True)
+
+
+@intrinsic
 def n_bits(typing_context: Any, bits: Any) -> Intrinsic:
     """Return how many bits of an integer are set."""
     return bits(bits), lambda context, builder, signature, args: builder.ctpop(args[0])

@@ -1,6 +1,6 @@
-"""Compiled: tiles of points with their boxes, and which of them are within reach of a group of queries."""
+"""Compiled: tiles of points with their boxes, and how much the points of far boxes can contribute."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import boolean, float64, int64, njit, types, void
@@ -13,6 +13,34 @@ from vicinal._engine.work.compiling import _OPTIONS, _kernel, _to_bits
 _FINE, _BINS = 96, 256
 # Rounding errors of exponentials, sums and scores are below this many nats, by which bounds are raised.
 SLACK = 0.02
+
+
+class PackedTiles(NamedTuple):
+    """Points in tiles: about their centres (n_tiles, k, TILE), the centres (n_tiles, k), what each point adds to scores (n_tiles, TILE),
+    which tiles are wide (their points are about the origin, and distances are computed from differences), and where tiles begin."""
+
+    packed: np.ndarray
+    centres: np.ndarray
+    offsets: np.ndarray
+    wide: np.ndarray
+    starts: np.ndarray
+
+
+class Boxes(NamedTuple):
+    """The boxes of tiles (n_spans, k, TILE_SPAN), and those of spans of tiles (n_spans, k)."""
+
+    low: np.ndarray
+    high: np.ndarray
+    span_low: np.ndarray
+    span_high: np.ndarray
+
+
+def tiles_type(real: Any) -> Any:
+    """Return Numba's type of `PackedTiles`."""
+    return types.NamedTuple((real[:, :, ::1], real[:, ::1], real[:, ::1], boolean[::1], int64[::1]), PackedTiles)
+
+
+BOXES_TYPE = types.NamedTuple((float64[:, :, ::1], float64[:, :, ::1], float64[:, ::1], float64[:, ::1]), Boxes)
 
 # -- tiles --------------------------------------------------------------------------------------------------------
 
@@ -93,18 +121,17 @@ def fill_tiles(
 
 
 def _home_signature(real: Any) -> Any:
-    boxes = types.Tuple((float64[:, :, ::1], float64[:, :, ::1], float64[:, ::1], float64[:, ::1]))
-    return void(real[:, ::1], boxes, float64[::1], int64[::1])
+    return void(real[:, ::1], BOXES_TYPE, float64[::1], int64[::1])
 
 
 @_kernel(_home_signature)
-def home_tiles(images: np.ndarray, boxes: tuple[np.ndarray, ...], mass: np.ndarray, homes: np.ndarray) -> None:
+def home_tiles(images: np.ndarray, boxes: Boxes, mass: np.ndarray, homes: np.ndarray) -> None:
     """homes[i] = the tile of positive weight whose box is nearest to row i or, if several boxes contain it, whose middle is.
 
     Successive rows should be near each other.  The search for the rows of a query group begins in the span of the last home, and
     continues in the other spans that are at least as near to one of them as the nearest tile found so far.
     """
-    span_low, span_high = boxes[2], boxes[3]
+    span_low, span_high = boxes.span_low, boxes.span_high
     m, d, last = images.shape[0], images.shape[1], int64(0)
     box, found, outside = np.empty((2, d)), np.empty((QUERY_GROUP, 2)), np.empty(TILE_SPAN)
     rows = np.empty((QUERY_GROUP, d))
@@ -128,7 +155,7 @@ def home_tiles(images: np.ndarray, boxes: tuple[np.ndarray, ...], mass: np.ndarr
 @njit(**_OPTIONS)
 def _nearer_tile(
     row: np.ndarray,
-    boxes: tuple[np.ndarray, ...],
+    boxes: Boxes,
     s: int,
     mass: np.ndarray,
     home: int,
@@ -139,7 +166,7 @@ def _nearer_tile(
 
     found = the squared distances of the row from the box of its home, and from the middle of that.
     """
-    low, high = boxes[0][s], boxes[1][s]
+    low, high = boxes.low[s], boxes.high[s]
     _apart_from_span(row, row, low, high, outside)
     for x in range(min(TILE_SPAN, mass.shape[0] - s * TILE_SPAN)):
         t = s * TILE_SPAN + x
@@ -218,54 +245,6 @@ def _bin_of(beyond: float) -> int:
     # The exponent and the first three digits of a number: eighths of octaves.
     b = min(_FINE + (_to_bits(beyond / _FINE) >> 49) - (1023 << 3), _BINS - 1)
     return b - 1 if _offset_of_bin(b) > beyond else b  # the quotient may have been rounded up
-
-
-@njit(**_OPTIONS)
-def _list_tiles(
-    group_box: np.ndarray,
-    reach: float,
-    plan: tuple[Any, ...],
-    spans: np.ndarray,
-    n_spans: int,
-    first_tile: int,
-    last_tile: int,
-    lists: tuple[np.ndarray, ...],
-) -> tuple[int, float]:
-    """List the tiles within reach of a query group, from near to far by bins; return how many there are, and the nearest.
-
-    lists = (tiles, distances, ends, weights, sorted): the last holds the result, ``ends[b]`` is the end of bin b in it and
-    ``weights[b]`` the weight of its tiles in units of the heaviest.
-    """
-    low, high, mass = plan[0], plan[1], plan[5]
-    tiles, distances, ends, weights, ordered = lists
-    span = np.empty(TILE_SPAN)
-    shrink = plan[6]
-    count, nearest = 0, np.inf
-    for s in spans[:n_spans]:
-        if not _apart(group_box[0], group_box[1], plan[2][s], plan[3][s]) * shrink < reach:
-            continue
-        _apart_from_span(group_box[0], group_box[1], low[s], high[s], span)
-        for x in range(max(first_tile - s * TILE_SPAN, 0), min(last_tile - s * TILE_SPAN, TILE_SPAN)):
-            square = span[x] * shrink
-            if square < reach and mass[s * TILE_SPAN + x] > 0.0:
-                tiles[count], distances[count] = s * TILE_SPAN + x, square
-                nearest = min(nearest, square)
-                count += 1
-    ends[:] = 0
-    weights[:] = 0.0
-    for c in range(count):
-        b = _bin_of(distances[c] - nearest)
-        distances[c] = b
-        ends[b] += 1
-        weights[b] += mass[tiles[c]]
-    start = 0
-    for b in range(_BINS):
-        start, ends[b] = start + ends[b], start
-    for c in range(count):
-        b = int64(distances[c])
-        ordered[ends[b]] = tiles[c]
-        ends[b] += 1
-    return count, nearest
 
 
 @njit(**_OPTIONS)

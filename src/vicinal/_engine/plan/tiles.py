@@ -1,7 +1,4 @@
-"""Plans of pruned work: points in tiles with boxes, and queries in query groups, both in a spatial order.
-
-A plan consists of data and depends only on the rows, the metric and the weights, not on the number of threads.
-"""
+"""Points and queries in tiles with boxes, in a spatial order."""
 
 from functools import cached_property
 from itertools import pairwise
@@ -13,31 +10,29 @@ from vicinal._engine import tuning
 from vicinal._engine.accuracy import largest_accurate_square
 from vicinal._engine.contract import to_images
 from vicinal._engine.plan import boxes as kernels
+from vicinal._engine.plan.boxes import Boxes, PackedTiles
 from vicinal._engine.plan.order import spatial_order
-from vicinal._engine.tuning import PRUNED_TILE, QUERY_BLOCK, TILE_SPAN
+from vicinal._engine.tuning import PRUNED_TILE, TILE_SPAN
 from vicinal._engine.work.blocks import Blocks
 from vicinal._engine.work.pool import in_order
 
 _TILES_AT_ONCE, _ROWS_AT_ONCE = 256, 2048
 
 
-class QueryGroups(NamedTuple):
-    """Queries in a spatial order: images or places, what each leaves out, its home tile; blocks, and the tiles that each may
-    visit."""
+class TiledQueries(NamedTuple):
+    """Queries in tiles of their own: for each place of a query, what is left out (a place of the points, or -1) and a tile of points near
+    it; and for each tile, the tiles of points from..to among which its neighbours are."""
 
-    images: np.ndarray | None  # (m, k) of new rows; None if the queries are points
-    places: np.ndarray | None  # (m,) of points; None if they are all points
-    left_out: np.ndarray  # (m,): places, or -1
-    home: np.ndarray  # (m,): a tile near the query, for a lower bound on its sum
-    blocks: np.ndarray  # (n_blocks + 1,): where blocks begin
-    first_tiles: np.ndarray  # (n_blocks,)
-    last_tiles: np.ndarray  # (n_blocks,)
-    order: np.ndarray  # (m,): the query that is at each place
+    tiles: "Tiles"
+    left_out: np.ndarray
+    home: np.ndarray
+    first_tiles: np.ndarray
+    last_tiles: np.ndarray
 
     def given(self, answers: np.ndarray) -> np.ndarray:
         """Return results in the order in which the queries were given."""
         out = np.empty_like(answers)
-        out[self.order] = answers
+        out[self.tiles.order] = answers
         return out
 
 
@@ -101,12 +96,17 @@ class Tiles:
 
         for _ in in_order(work, range(0, t, _TILES_AT_ONCE), threads):
             pass
-        self.boxes = low, high, np.ascontiguousarray(low.min(axis=2)), np.ascontiguousarray(high.max(axis=2))
+        self.boxes = Boxes(low, high, np.ascontiguousarray(low.min(axis=2)), np.ascontiguousarray(high.max(axis=2)))
 
     @property
-    def points(self) -> tuple[np.ndarray, ...]:
+    def points(self) -> PackedTiles:
         """The points in the form that the kernels take."""
-        return self.packed, self.centres, self.offsets, self.wide, self.starts
+        return PackedTiles(self.packed, self.centres, self.offsets, self.wide, self.starts)
+
+    @property
+    def rounding(self) -> float:
+        """The factor by which squared distances of boxes are rounded down, by more than those of pairs are rounded up."""
+        return 1.0 - (2 * self.k + 16) * float(np.finfo(self.dtype).eps)
 
     @cached_property
     def place(self) -> np.ndarray:
@@ -179,52 +179,43 @@ class Tiles:
         mass = np.where(log_mass > -np.inf, np.maximum(mass, 1e-300), 0.0)
         return Masses(mass, log_unit, log_unit + float(np.log(mass.sum())), heavy)
 
+    def by_place(self, tiles: np.ndarray) -> np.ndarray:
+        """(n_tiles, v, PRUNED_TILE) as an array of the points at their places, (n, v)."""
+        return tiles[self.tile_at, :, np.arange(self.n) - self.starts[self.tile_at]]
+
     # -- queries ---------------------------------------------------------------------------------------------------
 
-    def all_rows(self, left_out: np.ndarray | None) -> QueryGroups:
+    def all_rows(self, left_out: np.ndarray | None) -> TiledQueries:
         """Return all points as queries."""
         counts = np.diff(self.tiles_of_groups)
-        return QueryGroups(
-            None, None, self._places(left_out, self.order), self.tile_at, self.starts,
-            np.repeat(self.tiles_of_groups[:-1], counts), np.repeat(self.tiles_of_groups[1:], counts), self.order,
+        return TiledQueries(
+            self, self._places(left_out, self.order), self.tile_at,
+            np.repeat(self.tiles_of_groups[:-1], counts), np.repeat(self.tiles_of_groups[1:], counts),
         )  # fmt: skip
 
-    def some_rows(self, positions: np.ndarray, left_out: np.ndarray | None, block: int = QUERY_BLOCK) -> QueryGroups:
+    def some_rows(self, positions: np.ndarray, left_out: np.ndarray | None, threads: int) -> TiledQueries:
         """Return some points as queries."""
         places = self.place[positions]
         order = np.argsort(places, kind="stable")
-        places = places[order]
-        home = self.tile_at[places]
+        home = self.tile_at[places[order]]
         group = np.searchsorted(self.tiles_of_groups, home, side="right") - 1
-        ends = np.append(np.flatnonzero(group[1:] != group[:-1]) + 1, len(places))
-        parts = [np.arange(a, b, block) for a, b in zip(np.append(0, ends[:-1]), ends, strict=True)]
-        blocks = np.append(np.concatenate(parts), len(places)).astype(np.int64)
-        groups = group[blocks[:-1]]
-        return QueryGroups(
-            None, places, self._places(left_out, order), home, blocks,
-            self.tiles_of_groups[groups], self.tiles_of_groups[groups + 1], order,
-        )  # fmt: skip
+        groups = np.concatenate([[0], np.flatnonzero(np.diff(group)) + 1, [len(places)]])
+        tiles = Tiles(self.images(places), None, None, order, groups, threads)
+        of_tiles = group[tiles.starts[:-1]]
+        first, last = self.tiles_of_groups[of_tiles], self.tiles_of_groups[of_tiles + 1]
+        return TiledQueries(tiles, self._places(left_out, order), home, first, last)
 
     def new_rows(
         self, images: np.ndarray, left_out: np.ndarray | None, threads: int, group: int | None = None
-    ) -> QueryGroups:
-        """New rows as queries, by their images; their neighbours are all points, or those of one group of places."""
-        m = len(images)
-        order = spatial_order(images, np.array([0, m]), threads)
-        images = np.ascontiguousarray(images[order])
-        blocks = np.append(np.arange(0, m, QUERY_BLOCK), m).astype(np.int64)
+    ) -> TiledQueries:
+        """Return new rows as queries, by their images; their neighbours are all points, or those of one group of places."""
+        everyone = np.array([0, len(images)])
+        order = spatial_order(images, everyone, threads)
+        tiles = Tiles(images, None, None, order, everyone, threads)
         first, last = (0, self.n_tiles) if group is None else self.tiles_of_groups[[group, group + 1]]
-        homes = self._nearest_tiles(images, threads, slice(first, last))
-        none, every = np.full(len(blocks) - 1, first), np.full(len(blocks) - 1, last)
-        return QueryGroups(
-            images, None, self._places(left_out, order), homes, blocks, none, every, order,
-        )  # fmt: skip
-
-    def images_of(self, query_groups: QueryGroups, part: slice) -> np.ndarray:
-        """Return the images of consecutive queries, (m, k), contiguous."""
-        if query_groups.images is not None:
-            return query_groups.images[part]
-        return self.images(part if query_groups.places is None else query_groups.places[part])
+        homes = self._nearest_tiles(np.ascontiguousarray(images[order]), threads, slice(first, last))
+        none, every = (np.full(tiles.n_tiles, end, dtype=np.int64) for end in (first, last))
+        return TiledQueries(tiles, self._places(left_out, order), homes, none, every)
 
     def _nearest_tiles(self, images: np.ndarray, threads: int, seen: slice) -> np.ndarray:
         """For each of some queries in a spatial order, a tile whose box is nearest to it."""

@@ -111,7 +111,8 @@ class _Kernel:
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: Any) -> None:
-        dtype = args[0].dtype
+        first = args[0]  # an array, or a record of arrays
+        dtype = (first[0] if isinstance(first, tuple) else first).dtype
         if dtype not in self._ready:
             signature = self._signature(float64 if dtype == np.float64 else float32)
             try:
