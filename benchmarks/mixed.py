@@ -7,6 +7,7 @@
     python benchmarks/mixed.py imputation --json benchmarks/results/mixed_imputation.json
     python benchmarks/mixed.py statsmodels --json benchmarks/results/mixed_statsmodels.json
     python benchmarks/mixed.py cost --json benchmarks/results/mixed_cost.json
+    python benchmarks/mixed.py p-values
 
 Five random halves of each table (seeds 0 to 4), at most 1,000 rows each. Numbers that repeat get noise within the smallest step of their
 column, the same for every method, and are standardised by the training half.
@@ -17,11 +18,14 @@ densities
 outliers
     In half of the test rows, each category column is permuted over these rows. The area under the ROC curve of the scores.
 imputation
-    A fifth of the entries of the test rows is hidden, of numbers and categories. The share of hidden categories that are filled in rightly.
+    A fifth of the entries of the test rows is hidden, of numbers and categories. The share of hidden categories that are filled in rightly;
+    IterativeImputer with forests for the first half of each table alone, because it takes minutes.
 statsmodels
     `KDEMultivariate(bw="cv_ml")` on one draw of 300 rows, in a process with three minutes, and LCA on the same rows. NaN counts as such.
 cost
     CPU time of a pass of LCA with c levels beside a pass with d + c numbers, and of the whole fit beside that of the numbers alone.
+p-values
+    300 rows of ten columns of 60 levels each, and 300 fresh ones: the shares of p-values of at most 0.05 and 0.01, over 200 draws.
 """
 
 import argparse
@@ -135,42 +139,53 @@ def outliers(frame, seed):
 
 
 def imputation(frame, seed):
-    """Return the share of hidden categories that are filled in rightly, by column and method."""
-    from sklearn.ensemble import RandomForestRegressor
-    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
-    from sklearn.impute import IterativeImputer
-
+    """Return which hidden categories are filled in rightly, by column and method."""
     from vicinal import DensityImputer
 
     train, test = halves(frame, seed)
     hidden = np.random.default_rng(seed).random(test.shape) < 0.2
     holed = test.mask(pd.DataFrame(hidden, columns=test.columns))
     filled = DensityImputer().fit(train).transform(holed)
+    theirs, columns_of = _filled_by_forests(train, holed) if seed == 0 else (None, {})
+    rights = {}
+    for k, name in enumerate(test):
+        rows = np.flatnonzero(hidden[:, k])
+        if test[name].dtype.kind == "f" or not len(rows):
+            continue
+        truth = test[name].astype(str).to_numpy()[rows]
+        rights[name] = {
+            "DensityImputer": (filled[name].astype(str).to_numpy()[rows] == truth).astype(float).tolist(),
+            "mode": (train[name].astype(str).mode()[0] == truth).astype(float).tolist(),
+        }
+        if theirs is not None:
+            columns = columns_of[name]
+            levels = np.array([column[len(name) + 1 :] for column in columns])
+            guess = levels[theirs[columns].to_numpy()[rows].argmax(axis=1)]
+            rights[name]["forests"] = (guess == truth).astype(float).tolist()
+    return rights
+
+
+def _filled_by_forests(train, holed):
+    """Return 0/1 columns of the test rows as IterativeImputer fills them in, and those of each category."""
+    from sklearn.ensemble import RandomForestRegressor
+    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+    from sklearn.impute import IterativeImputer
+
     both = pd.concat([train, holed], ignore_index=True)
     shown = pd.get_dummies(both, dummy_na=False).astype(float)
-    for name in split(both)[1]:
-        shown.loc[both[name].isna(), [column for column in shown if column.startswith(f"{name}_")]] = np.nan
+    columns_of = {
+        name: [f"{name}_{level}" for level in train[name].cat.categories if f"{name}_{level}" in shown]
+        for name in split(train)[1]
+    }
+    for name, columns in columns_of.items():
+        shown.loc[both[name].isna(), columns] = np.nan
     shown = shown.loc[:, shown.notna().any() & (shown.std() > 0)]
+    columns_of = {name: [column for column in columns if column in shown] for name, columns in columns_of.items()}
     forest = IterativeImputer(
         RandomForestRegressor(n_estimators=20, n_jobs=1, random_state=0), max_iter=3, random_state=0
     )
-    theirs = pd.DataFrame(forest.fit_transform(shown), columns=shown.columns).iloc[len(train) :]
-    found = {}
-    for k, name in enumerate(test):
-        mine = np.flatnonzero(hidden[:, k])
-        if test[name].dtype.kind == "f" or not len(mine):
-            continue
-        truth = test[name].astype(str).to_numpy()[mine]
-        columns = [column for column in shown if column.startswith(f"{name}_")]
-        guess = np.array([column[len(name) + 1 :] for column in columns])[
-            theirs[columns].to_numpy()[mine].argmax(axis=1)
-        ]
-        found[name] = {
-            "DensityImputer": (filled[name].astype(str).to_numpy()[mine] == truth).astype(float).tolist(),
-            "mode": (train[name].astype(str).mode()[0] == truth).astype(float).tolist(),
-            "forests": (guess == truth).astype(float).tolist(),
-        }
-    return found
+    filled = pd.DataFrame(forest.fit_transform(shown), columns=shown.columns).iloc[len(train) :]
+    return filled, columns_of
 
 
 def _statsmodels(train, test, kinds, connection):
@@ -230,6 +245,24 @@ def cost(frame, seed):
     return {"pass": levels_pass / numbers_pass, "fit": whole / alone, "seconds": whole, "levels": n_more}
 
 
+def fresh_rows(draws=200):
+    """Print the shares of small p-values of fresh rows of independent categories."""
+    from vicinal import DensityOutlierDetector, ParzenWindows
+
+    rng = np.random.default_rng(0)
+
+    def drawn():
+        return pd.DataFrame({f"c{k}": pd.Categorical(rng.integers(60, size=300).astype(str)) for k in range(10)})
+
+    shares = []
+    for _ in range(draws):
+        detector = DensityOutlierDetector.from_density(ParzenWindows().fit(drawn()))
+        p = detector.p_values(drawn())
+        shares.append([(p <= 0.05).mean(), (p <= 0.01).mean()])
+    mean, error = np.mean(shares, axis=0), np.std(shares, axis=0, ddof=1) / np.sqrt(draws)
+    print(f"p <= 0.05: {mean[0]:.4f} +- {error[0]:.4f}; p <= 0.01: {mean[1]:.4f} +- {error[1]:.4f}; {draws} draws")
+
+
 def _report(part, found):
     """Print the figures that the issue asks for."""
     if part == "densities":
@@ -258,7 +291,11 @@ def _report(part, found):
                 if away.mean() < -2 * error:
                     print(f"behind the mode: {name}.{column} {away.mean():.3f} +- {error:.3f}")
                 for method in rights[0]:
-                    sums.setdefault(method, []).append(np.mean(np.concatenate([of[method] for of in rights])))
+                    sums.setdefault(method, []).append(
+                        np.mean(np.concatenate([of[method] for of in rights if method in of]))
+                    )
+                if "forests" in rights[0]:
+                    sums.setdefault("DensityImputer, first half", []).append(np.mean(rights[0]["DensityImputer"]))
         print({method: round(float(np.mean(of)), 4) for method, of in sums.items()}, len(sums["mode"]), "columns")
     if part == "statsmodels":
         ends = [run for runs in found.values() for run in runs if run["statsmodels"] is not None]
@@ -272,10 +309,13 @@ def _report(part, found):
 def main():
     """Measure one part on all tables; write the results after each table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=("densities", "outliers", "imputation", "statsmodels", "cost"))
+    parser.add_argument("part", choices=("densities", "outliers", "imputation", "statsmodels", "cost", "p-values"))
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--tables", help="names, separated by commas; the default is all")
     arguments = parser.parse_args()
+    if arguments.part == "p-values":
+        fresh_rows()
+        return
     measure, found = globals()[arguments.part], {}
     seeds = SEEDS if arguments.part in ("densities", "outliers", "imputation") else [0]
     for name, frame in load_tables():

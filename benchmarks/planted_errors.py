@@ -46,9 +46,9 @@ def scores(Z, wrong):
     """Yield the names of scores and the scores of the rows, each without itself."""
     yield "LOF", LocalOutlierFactor(20).fit(Z).negative_outlier_factor_
     for name, density in (("Parzen", ParzenWindows()), ("LCA", LCA())):
-        for group in (None, 0.1):
+        for group, what in ((None, "largest_group=None"), ("auto", "the default")):
             detector = DensityOutlierDetector(density, largest_group=group).fit(Z)
-            yield f"{name}, largest_group={group}", detector.training_scores_
+            yield f"{name}, {what}", detector.training_scores_
     clean = LCA().fit(Z[~wrong]).covariance_
     detector = DensityOutlierDetector(ParzenWindows(clean), largest_group=None).fit(Z)
     yield "the metric of LCA without the wrong rows", detector.training_scores_

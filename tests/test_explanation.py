@@ -400,8 +400,9 @@ def mixed_table(odd_table):
 
 
 def test_a_detector_takes_any_table(mixed_table):
-    with pytest.warns(UserWarning, match="'kind'"):
+    with pytest.warns(UserWarning, match="learns only from quantities and levels"):
         detector = DensityOutlierDetector().fit(mixed_table)
+    assert detector.density_[-1]._categories.columns[0].name == "kind"
     table = detector.scored_table(mixed_table)
     assert list(table.columns) == ["score", "p_value", "outlier", "log_density", "why"]
     assert table["outlier"].sum() == 4

@@ -455,7 +455,7 @@ def _explaining_rows(detector: Any) -> np.ndarray | None:
 
     An outlier is then not explained by other outliers of its group.
     """
-    return None if detector._group_rows is None else detector._explaining()
+    return None if detector.largest_group is None else detector._explaining()
 
 
 def _references_for(detector: Any, density: Any, patterns: list[np.ndarray]) -> list[_Reference]:

@@ -16,7 +16,7 @@ from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_positive
+from vicinal._checks import check_choice, check_positive
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._detect.explanation import Explanation, explain, forget_reference
 from vicinal._detect.scored_table import reasons_of_rows, scored_table
@@ -94,10 +94,11 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         The level: a row is an outlier if its p-value is at most this number, which is therefore also the share of the training
         rows that are labelled as outliers. With fewer than 99 training rows, no p-value is as small as 0.01; a new row is then an
         outlier if its score is below those of all training rows, and no training row is one.
-    largest_group : float in (0, 0.5) or None, default=0.1
+    largest_group : "auto", float in (0, 0.5) or None, default="auto"
         The largest share of the training rows that a group of outliers may have. A larger group counts as a cluster of the
-        data; rows of a smaller group that is far from the rest do not raise each other's score (see Notes). None uses the
-        density alone.
+        data; rows of a smaller group that is far from the rest do not raise each other's score (see Notes). "auto" is 0.1 for the
+        training rows, and for new rows if a group hides in the training rows; other new rows are scored by the density alone. None uses
+        the density alone.
     fdr : float in (0, 1), optional
         The false discovery rate at which `predict` applies the step-up procedure of Benjamini and Hochberg to the p-values
         of all of its rows together. By default, each row is compared with ``offset_``. Training rows are always
@@ -129,17 +130,19 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     small. Any other density, and pipelines with steps that mix columns (PCA), are fitted again for each of ``cv`` folds. Steps that treat each column by itself (scalers, :class:`TableEncoder`, :class:`Dequantizer`, imputers) stay as
     they were learned from all rows. With a :class:`Dequantizer`, the score of a new row is the mean over draws of the noise.
 
-    If ``largest_group`` is None, the score of a row is its log-density. Otherwise there is a second score: the logarithm
+    The score of a new row is its log-density. The training rows may contain outliers, which should not be neighbours of each other, and
+    groups of which raise each other's density. Unless ``largest_group`` is None, they therefore have a second score: the logarithm
     of the kernel at the k-th nearest training row, where k is the share ``largest_group`` of the rows. That neighbour is
     outside of any smaller group, however tight, and inside of any larger cluster. (For more than 400 rows, an even sample
     of 400 rows is used.) Distances are in units of the kernel of the density (of the covariance that all kernels share, if each
     row has its own), or in standard deviations of the columns if the density is not one of vicinal. The second score is shifted and scaled to the median and the interquartile range of the
-    log-densities of the training rows, and the score of a new row is the lower of the two, in nats of ``density_``.
+    log-densities of the training rows, and the lower of the two scores counts, in nats of ``density_``. The 5 % of the rows with the
+    lowest scores are left out as neighbours, the densities are computed again, and the kernel at the fifth nearest of the remaining rows is a third score.
 
-    The training rows may contain outliers, which should not be neighbours of each other. They therefore have a third
-    score, the kernel at the fifth nearest row, and the lowest of the three is used. Twice, the 5 % of the rows with the
-    lowest scores are left out as neighbours of all rows. The order of the training rows is that of these scores; their values
-    (``training_scores_``) are the scores by which new rows are ranked, in that order, so that p-values follow scores.
+    The order of the training rows is that of these scores. If more than a fifth of the rows that would be left out then do not
+    belong to the least dense quarter of the training rows, a group of outliers hides in these rows, and new rows are scored by the lower of the two scores as well
+    (always, if ``largest_group`` is a number). The values of ``training_scores_`` are the scores by which new rows are ranked, in the order of the training
+    rows, so that p-values follow scores.
 
     A row with missing values is scored by its known values, and ranked among the training rows that have these columns; its score
     is that of a complete row of the same rank. Values that a step of a pipeline fills in do not count.
@@ -184,7 +187,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         density: Any = None,
         *,
         contamination: float = 0.01,
-        largest_group: float | None = 0.1,
+        largest_group: float | str | None = "auto",
         fdr: float | None = None,
         cv: Any = 5,
     ) -> None:
@@ -200,7 +203,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         density: Any,
         *,
         contamination: float = 0.01,
-        largest_group: float | None = 0.1,
+        largest_group: float | str | None = "auto",
         fdr: float | None = None,
     ) -> Self:
         """Make a fitted detector from a fitted density, without the training rows and without fitting again.
@@ -656,7 +659,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             incomplete, known = np.flatnonzero(~complete), self._known_training_rows(steps)
             p_values[incomplete] = rank_by_known(steps, known, known[incomplete], incomplete).p_values
         self.training_p_values_ = p_values
-        as_ranked = groups is None and gaps is None
+        as_ranked = ranking is scores and gaps is None
         self.training_scores_ = scores if as_ranked else ranks.at_weight(p_values * len(ranks.in_order))
         return self
 
@@ -665,7 +668,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         contamination, largest_group, fdr = self.contamination, self.largest_group, self.fdr
         if check_positive(contamination, "contamination") > 0.5:
             raise ValueError(f"contamination must be at most 0.5, got {contamination}: outliers must be a minority.")
-        if largest_group is not None and check_positive(largest_group, "largest_group") >= 0.5:
+        if isinstance(largest_group, str):
+            check_choice(largest_group, "largest_group", ("auto",))
+        elif largest_group is not None and check_positive(largest_group, "largest_group") >= 0.5:
             raise ValueError(
                 f"largest_group must be less than 0.5, got {largest_group}: a group of outliers must be a minority. Pass None "
                 "to score by the density alone."

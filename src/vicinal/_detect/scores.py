@@ -1,14 +1,16 @@
-"""Scores of rows, low for outliers: three views of a row, one scale for all of them, and ranks.
+"""Scores of rows, low for outliers: views of a row, one scale for all of them, and ranks.
 
 1. The log-density; of a training row, under a density that was computed without it.
 2. The kernel at the k-th nearest row, where k is a share of the rows: that neighbour is outside of any smaller group of outliers.
-3. For training rows only: the kernel at the fifth nearest row.
+3. For training rows only: the kernel at the fifth nearest of the rows that are left as neighbours.
 
 The views need nothing of a density but its log-densities and the units of its distances (`Part`), so that they exist for every density.
 
 "Which of these rows are unusual?" and "is this new row unlike them?" are different questions.  A new row is compared with all training
-rows, because these are the only information about ordinary rows.  The training rows themselves may include outliers, which should not
-count as neighbours: the most unusual rows are left out as neighbours (they keep a score), and all rows are compared with the rest.
+rows, because these are the only information about ordinary rows: its score is the log-density.  The training rows themselves may include
+outliers, which should not count as neighbours: the lowest view counts, the most unusual rows are left out as neighbours (they keep a
+score), and all rows are compared with the rest.  If many of the rows that are left out are dense, a group of outliers hides in the
+training rows, and then the lower of the first two views counts for new rows as well.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._density.mixture_density import LOO_PASSES
 from vicinal._engine import is_streamed, prepare
 
 _FEWEST_ROWS = 10  # with fewer rows, groups are not considered
@@ -26,8 +27,11 @@ _MOST_REFERENCES = 400
 _QUERIES = 20_000  # rows at a time, because a copy of all rows of a large table would fill the memory
 # The share of the rows that are left out as neighbours. It is too small to remove a cluster of the data.
 _LEFT_OUT = 0.05
-_NEIGHBOR = 5  # the neighbour whose distance is the third score
-_LISTED = 10  # neighbours that are listed, so that five remain without those that are left out
+_NEIGHBOR = 5  # the neighbour whose distance is the third view
+LARGEST_GROUP = 0.1  # of "auto"
+# If more than a fifth of the rows that are left out do not belong to the least dense quarter of all rows, a group hides among them. Among
+# rows without outliers, those that are left out have a low density.
+_HIDING, _LEAST_DENSE = 0.2, 0.25
 
 
 class Part(NamedTuple):
@@ -77,7 +81,7 @@ class GroupScores(NamedTuple):
 
     def lowest(self, log_densities: np.ndarray, X: np.ndarray, engine: Any) -> np.ndarray:
         """Return the lower of the two scores of new rows."""
-        near = kernel_at_kth(self.rows, self.units, engine, self.largest_group, X)
+        near = kernel_at_kth(self.rows, self.units, engine, outside_of_groups(self.largest_group, len(self.rows)), X)
         return lowest_of([log_densities, near], [ScoreScale(*scale) for scale in self.scales])
 
 
@@ -87,7 +91,7 @@ class TrainingScores(NamedTuple):
     log_densities : (n,)
     scores : (n,), by the function that scores new rows
     ranking : (n,), the scores whose order is that of the training rows
-    groups : GroupScores, or None if the log-density is the only score
+    groups : GroupScores, or None if the score of new rows is the log-density
     """
 
     log_densities: np.ndarray
@@ -97,11 +101,15 @@ class TrainingScores(NamedTuple):
 
 
 def training_scores(
-    parts: Sequence[Part], rows: np.ndarray, units: np.ndarray, weight: np.ndarray | None, largest_group: float | None
+    parts: Sequence[Part],
+    rows: np.ndarray,
+    units: np.ndarray,
+    weight: np.ndarray | None,
+    largest_group: float | str | None,
 ) -> TrainingScores:
     """Return the scores of the training rows.
 
-    There is no second and third score if `largest_group` is None, for few rows, or if half of the rows have the same score, because
+    There is no second score if `largest_group` is None, for few rows, or if half of the rows have the same score, because
     then there is no scale on which scores can be compared.
 
     Parameters
@@ -113,8 +121,9 @@ def training_scores(
     units : array of shape (d, d) or (d,)
         The units of that density, as in `Part`.
     weight : array of shape (n,), optional
-    largest_group : float or None
-        The share of the rows that a group of outliers may have.
+    largest_group : float, "auto" or None
+        The share of the rows that a group of outliers may have. "auto" is `LARGEST_GROUP`, and the second score of new rows is used
+        only if a group hides in the training rows.
     """
     log_densities = _gathered(parts, [part.log_densities(None) for part in parts])
     if np.isnan(log_densities).any():
@@ -125,23 +134,36 @@ def training_scores(
     alone = TrainingScores(log_densities, log_densities, log_densities, None)
     if largest_group is None or len(rows) < _FEWEST_ROWS:
         return alone
+    share = LARGEST_GROUP if isinstance(largest_group, str) else float(largest_group)
     reference = reference_positions(len(rows), weight)
     own = np.full(len(rows), -1)
     own[reference] = np.arange(len(reference))
 
     def kernel_outside_of_groups(part: Part) -> np.ndarray:
         neighbors, itself = part.rows[reference], own[part.positions]
-        return kernel_at_kth(neighbors, part.units, part.engine, largest_group, part.queries, itself)
+        k = outside_of_groups(share, len(neighbors))
+        return kernel_at_kth(neighbors, part.units, part.engine, k, part.queries, itself)
 
     views = [log_densities, _gathered(parts, [kernel_outside_of_groups(part) for part in parts])]
     scales = [scale_of_scores(view, weight) for view in views]
     if not np.isfinite(scales).all() or min(scale.width for scale in scales) <= 0:
         return alone
-    groups = GroupScores(rows[reference], units, float(largest_group), np.array(scales))
-    scores = lowest_of(views, scales)
+    groups = GroupScores(rows[reference], units, share, np.array(scales))
+    lowest = lowest_of(views, scales)
     if any(is_streamed(part.rows, part.engine) for part in parts):  # only densities of rows in a file are computed
-        return TrainingScores(log_densities, scores, scores, groups)
-    return TrainingScores(log_densities, scores, _ranking(parts, views, weight), groups)
+        ranking, hides = lowest, False
+    else:
+        counted = np.ones(len(rows), dtype=bool) if weight is None else weight > 0
+        remaining = _without_lowest(lowest, weight, counted)
+        density = _gathered(parts, [part.log_densities(remaining) for part in parts])
+        near = _gathered(parts, [_kernel_at_fifth(part, remaining) for part in parts])
+        ranking = _lowest([density, views[1], near], weight)
+        left_out = counted & ~_without_lowest(ranking, weight, counted)
+        dense = log_densities > weighted_quantile(log_densities, weight, _LEAST_DENSE)
+        hides = bool((left_out & dense).sum() > _HIDING * left_out.sum())
+    if isinstance(largest_group, str) and not hides:
+        return TrainingScores(log_densities, log_densities, ranking, None)
+    return TrainingScores(log_densities, lowest, ranking, groups)
 
 
 def _gathered(parts: Sequence[Part], scores: Sequence[np.ndarray]) -> np.ndarray:
@@ -163,13 +185,19 @@ def reference_positions(n: int, weight: np.ndarray | None) -> np.ndarray:
     return np.unique(np.searchsorted(cumulated, (np.arange(count) + 0.5) / count * cumulated[-1]))
 
 
+def outside_of_groups(largest_group: float, n_rows: int) -> int:
+    """Return the k of the nearest row that is outside of any group of this share of the rows."""
+    return max(int(np.ceil(largest_group * n_rows)), _FEWEST_NEIGHBORS)
+
+
+def _kernel_at_fifth(part: Part, remaining: np.ndarray) -> np.ndarray:
+    """Return the logarithm of the kernel at the fifth nearest of the training rows that remain as neighbours."""
+    place = np.where(remaining, np.cumsum(remaining) - 1, -1)[part.positions]
+    return kernel_at_kth(part.rows[remaining], part.units, part.engine, _NEIGHBOR, part.queries, place)
+
+
 def kernel_at_kth(
-    rows: np.ndarray,
-    units: np.ndarray,
-    engine: Any,
-    largest_group: float,
-    queries: np.ndarray,
-    own: np.ndarray | None = None,
+    rows: np.ndarray, units: np.ndarray, engine: Any, k: int, queries: np.ndarray, own: np.ndarray | None = None
 ) -> np.ndarray:
     """Return the logarithm of the kernel at the k-th nearest row: minus half the squared distance, in the units of the kernel.
 
@@ -178,15 +206,15 @@ def kernel_at_kth(
     rows : array of shape (r, d)
     units : array of shape (d, d) or (d,)
     engine : None, str or Engine
-    largest_group : float
-        k is this share of the rows, and at least 3.
+    k : int
+        If there are fewer rows, the farthest counts.
     queries : array of shape (m, d)
     own : integer array of shape (m,), optional
         The position of each query among the rows, or -1: no row is its own neighbour.
     """
     if len(rows) == 1:  # it has no neighbour but itself
         own = None
-    k = max(min(max(int(np.ceil(largest_group * len(rows))), _FEWEST_NEIGHBORS), len(rows) - 1), 1)
+    k = max(min(k, len(rows) - 1), 1)
     placed, squares = prepare(engine, rows).at(units), np.empty(len(queries))
     for start in range(0, len(queries), _QUERIES):
         block = slice(start, start + _QUERIES)
@@ -223,28 +251,6 @@ def lowest_of(views: Sequence[np.ndarray], scales: Sequence[ScoreScale]) -> np.n
 # -- the training rows -------------------------------------------------------------------------------------------------
 
 
-def _ranking(parts: Sequence[Part], views: list[np.ndarray], weight: np.ndarray | None) -> np.ndarray:
-    """Return scores of the training rows, low for outliers, also for those that raise each other's density.
-
-    The lowest of the three scores counts, on the scale of the first.  Twice, the 5 % of the rows whose scores are lowest are left out
-    as neighbours.  The first time only the fifth neighbours are found again, from the lists of neighbours.  The second time the
-    densities are computed again as well.  The neighbour outside of groups is so far away that leaving out a few rows hardly changes its
-    distance, so it stays.
-    """
-    density, groups = views
-    counted = np.ones(len(density), dtype=bool) if weight is None else weight > 0
-    if counted.sum() < _NEIGHBOR + 2:
-        return _lowest([density, groups], weight)
-    neighbors = [_Neighbors(part, min(_LISTED, int(counted.sum()) - 1)) for part in parts]
-    near = _gathered(parts, [listed.kernel_at_fifth(counted) for listed in neighbors])
-    for densities_too in (False, True):
-        remaining = _without_lowest(_lowest([density, groups, near], weight), weight, counted)
-        near = _gathered(parts, [listed.kernel_at_fifth(remaining) for listed in neighbors])
-        if densities_too:
-            density = _gathered(parts, [part.log_densities(remaining) for part in parts])
-    return _lowest([density, groups, near], weight)
-
-
 def _lowest(views: list[np.ndarray], weight: np.ndarray | None) -> np.ndarray:
     """Return the lowest of the scores, without those that most rows share."""
     scales = [scale_of_scores(view, weight) for view in views]
@@ -259,37 +265,6 @@ def _without_lowest(scores: np.ndarray, weight: np.ndarray | None, counted: np.n
     if weight is not None:
         line = min(line, weighted_quantile(scores, weight, _LEFT_OUT))
     return counted & (scores >= line)
-
-
-class _Neighbors:
-    """The nearest training rows of the rows of a part, from which the fifth is found among those that remain.
-
-    Parameters
-    ----------
-    part : Part
-    count : int
-        The number of neighbours that are listed.
-    """
-
-    def __init__(self, part: Part, count: int) -> None:
-        self._part, m = part, len(part.positions)
-        resident = part.is_whole and part.asked is None
-        problem = prepare(part.engine, part.rows, n_queries=m, leave_one_out=resident, passes=LOO_PASSES)
-        queries = (None, None) if resident else (part.queries, part.positions)
-        self._listed = problem.at(part.units).nearest(count, *queries)
-
-    def kernel_at_fifth(self, remaining: np.ndarray) -> np.ndarray:
-        """Return the logarithm of the kernel at the fifth nearest of the training rows that remain."""
-        part, k = self._part, min(_NEIGHBOR, int(remaining.sum()) - 1)
-        rank = np.cumsum(remaining[self._listed.indices], axis=1)
-        squares = self._listed.scores[np.arange(len(rank)), np.argmax(rank == k, axis=1)]
-        short = np.flatnonzero(rank[:, -1] < k)  # rows whose neighbours were left out
-        if len(short):
-            place, rows = np.where(remaining, np.cumsum(remaining) - 1, -1), part.positions[short]
-            placed = prepare(part.engine, part.rows[remaining], n_queries=len(short)).at(part.units)
-            asked = part.rows if part.asked is None else part.asked
-            squares[short] = placed.nearest(k, asked[rows], place[rows]).scores[:, -1]
-        return -0.5 * squares
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------------

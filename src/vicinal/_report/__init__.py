@@ -27,6 +27,8 @@ from vicinal._detect.imputer import DensityImputer
 from vicinal._engine import Engine
 from vicinal._report.summarise import summarise
 from vicinal._report.views import unusual_rows
+from vicinal._rows import is_frame, truth_values, without_numbers
+from vicinal._tables import prepare
 
 __all__ = ["Report", "model_report", "report", "unusual_rows"]
 
@@ -144,13 +146,27 @@ def report(
     >>> report.html()[:15]
     '<!doctype html>'
     """
+    table: Any = X
+    types = None
+    if is_frame(table) and (without_numbers(table) or truth_values(table)):  # as `compare` prepares it
+        if isinstance(y, str):
+            table, y = table.drop(columns=y), table[y].to_numpy()
+        prepared = prepare(table, categories="codes", missing="marginalise")
+        X, types = prepared.X, prepared.feature_types
     if feature_names is None:
         columns = getattr(X, "columns", None)
         count = np.shape(X)[1] if np.ndim(X) == 2 else 0
         feature_names = [f"x{i}" for i in range(count)] if columns is None else [str(name) for name in columns]
     if comparison is None:
         comparison = compare(
-            X, y, n_neighbors=n_neighbors, fast=fast, random_state=random_state, engine=engine, progress=progress
+            X,
+            y,
+            types=types,
+            n_neighbors=n_neighbors,
+            fast=fast,
+            random_state=random_state,
+            engine=engine,
+            progress=progress,
         )
     X = np.asarray(X, dtype=np.float64)
     if np.isnan(X).any():

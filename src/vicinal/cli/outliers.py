@@ -45,7 +45,7 @@ def outliers(arguments: Namespace, console: Console) -> None:
     arguments.only_outliers = not arguments.all and arguments.top is None
     console.doing("scoring rows")
     detector = DensityOutlierDetector.from_density(
-        pipeline, contamination=arguments.level or 0.01, largest_group=0.1 if arguments.groups else None
+        pipeline, contamination=arguments.level or 0.01, largest_group=None if arguments.values else "auto"
     )
     # Rows of the sample are scored without themselves, which need not be said here; those that are left out of it are new.
     rows, kept = table.iloc[prepared.rows].reset_index(drop=True), columns_to_keep(arguments, table, prepared.rows)

@@ -160,8 +160,8 @@ def _outliers(command: Parser) -> None:
     add = command.add_argument
     add("data", type=InputPath, metavar="DATA", help="a table, or - for stdin")
     add("--method", choices=DENSITIES, default="parzen", help="the density to learn from the table; default parzen")
-    add("--groups", action="store_true",
-        help="also find small groups of similar unusual rows (up to 10 %% of the rows); isolated wrong values are then found less well")
+    add("--values", action="store_true",
+        help="rank by the density alone, which finds isolated wrong values a little better, and groups of unusual rows less well")
     add("--all", action="store_true", help="write all rows, the most unusual one first")
     _choice_of_outliers(add)
     _table_output(add)
