@@ -563,8 +563,7 @@ def draws_of(part):
 def change(rows, key, other="raw"):
     """Return the mean difference of a figure of some draws and another one, and its standard error, as text."""
     gain = np.array([row[key] - row[other] for row in rows])
-    error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else np.nan
-    return f"{gain.mean():+.4f} ({error:.4f})"
+    return f"{gain.mean():+.4f} ({gain.std(ddof=1) / len(gain) ** 0.5:.4f})" if len(gain) > 1 else f"{gain[0]:+.4f}"
 
 
 def tables_of_draws():
