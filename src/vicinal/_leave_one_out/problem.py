@@ -37,6 +37,7 @@ class LeaveOneOut(NamedTuple):
         """Return the log-likelihood per row (Eq. 1) and the scatter of the neighbours (Eqs. 3 and 4) in the frame of the metric."""
         mass = self.weight.sum()
         with one_blas_thread_beside_pairs(*self.rows.shape):
+            # log sum_j exp(-|z_i - z_j|^2 / 2) of each row, and sum_ij w_i lambda_ij (z_i - z_j)(z_i - z_j)' with the lambda_ij of Eq. 3.
             sums, scatter = self.pairs.at(metric).scatter(self.weight)
         log_mean = float(self.weight @ (sums - self.log_others) / mass)
         return EMStatistics(log_mean + log_norm(metric), scatter / mass, self)

@@ -201,8 +201,8 @@ class LocalLCA(LocalDensity):
                 X.shape[1],
                 len(X) if weight is None else int(np.count_nonzero(weight)),
             )
-            # In z = L^-1 x with L L' = B = a Sigma_0 + sigma^2 I: the k nearest rows of each row, and the d leading directions of their
-            # scatter S_j about c_j. Then C_j = S_j^(d) + B.
+            # In z = L^-1 x with L L' = B = a Sigma_0 + sigma^2 I: the k nearest rows of each row (MParzen::Train, step 2), and the d leading
+            # directions of their scatter S_j about c_j (step 3). Then C_j = S_j^(d) + B.
             kernels = LocalKernels(self.rows_, weight, self._sigma, engine)
             try:
                 self.mixture_: Any = kernels.density(member, self.engine, self._active_names)
