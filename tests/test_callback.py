@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 import vicinal
-from vicinal import LCA, NCA, AnchorNCA, LCAGauss, NeuralNCA, PairNCA, StochasticEM, StochasticGradient, io
+from vicinal import LCA, NCA, Adam, AnchorNCA, LCAGauss, NeuralNCA, PairNCA, StochasticEM, StochasticGradient, io
 from vicinal.companions import MMC, ConstrainedGaussianMixture
 
 N, D = 60, 3
@@ -63,7 +63,7 @@ CASES = {
         None,
     ),
     "PairNCA": (PairNCA(2, max_iter=8, random_state=0), (Y,), 2 * D, None),
-    "AnchorNCA": (AnchorNCA(2, max_iter=3, random_state=0), (Y,), 2 * D, None),
+    "AnchorNCA": (AnchorNCA(2, solver=Adam(early_stopping=False), max_iter=3, random_state=0), (Y,), 2 * D, None),
     "NeuralNCA": (
         NeuralNCA(2, max_iter=5, device="cpu", random_state=0, network=4),
         (Y,),

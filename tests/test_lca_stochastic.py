@@ -327,7 +327,7 @@ def test_small_sets_end_near_exact(rows, n, d):
 
 @pytest.mark.parametrize(
     ("problem", "name", "call"),
-    [(LeaveOneOut, "em_statistics", 3), (Minibatch, "em_statistics", 2), (Minibatch, "neighbors", 12)],
+    [(LeaveOneOut, "em_statistics", 3), (Minibatch, "em_statistics", 1), (Minibatch, "neighbors", 12)],
 )
 def test_an_interruption_before_the_sweeps_has_no_result_and_a_later_one_keeps_the_best(
     monkeypatch, problem, name, call

@@ -25,6 +25,7 @@ def small_page(**content):
             "columns": 2,
             "unit": EVIL,
             "pairs": {"fit": 1, "choose": 1, "test": 1},
+            "side": "both",
             **content,
         },
     )

@@ -21,7 +21,14 @@ from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_random_state
+from vicinal._checks import (
+    check_callback,
+    check_choice,
+    check_integer,
+    check_positive,
+    check_random_state,
+    check_verbose,
+)
 from vicinal._engine import Engine, as_engine
 from vicinal._fit_loops import Callback, FitPath, Reason, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin, rank_tolerance, whitening
@@ -289,6 +296,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         check_integer(self.max_iter, "max_iter")
         check_positive(self.tol, "tol", strict=False)
         check_callback(self.callback)
+        check_verbose(self.verbose)
         check_init(self.init, ("rca", "identity"))
         as_engine(self.engine)
         options = as_record(self.solver, Adam, "solver", ("adam",))
@@ -335,8 +343,8 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             k = check_size(self.n_components, d, False)
         else:
             A = np.asarray(self.init, dtype=np.float64)
-            k = self.n_components or len(A)
-            if A.ndim != 2 or A.shape != (k, d) or not np.isfinite(A).all():
+            k = self.n_components or (len(A) if A.ndim else 1)
+            if A.shape != (k, d) or not np.isfinite(A).all():
                 raise ValueError(f"init must be a finite matrix of shape ({k}, {d}), got shape {A.shape}.")
         drawn = random.permutation(len(pairs))[: _START_ROWS // 2]
         named = ((rows.anchors, pairs[drawn, 0]), (rows.X, pairs[drawn, 1]))

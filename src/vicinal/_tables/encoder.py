@@ -37,14 +37,14 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     log : list of str, optional
         Columns of positive quantities of which the logarithm is used, under the name "log(column)". The distance between
         logarithms is that of ratios, which is usually meant for prices, incomes and other skewed quantities.
-    categories : {"levels", "codes", "one_hot", "omit", "codes and one_hot"}, default="levels"
+    categories : {"levels", "codes", "one_hot", "omit", "codes+one_hot"}, default="levels"
         What is made of categories and of truth values:
 
         - "levels": a column of the dtype category; ``transform`` then returns a DataFrame;
         - "codes": a column of numbers, the position of the value in ``levels_``, and the number of these for another value;
         - "one_hot": 0/1 columns with the names "column=value"; truth values are one 0/1 column;
         - "omit": categories are left out, and truth values are a 0/1 column;
-        - "codes and one_hot": both kinds of columns.
+        - "codes+one_hot": both kinds of columns.
     random_state : int, default=0
         The seed of the noise that densities need on rounded columns (`dequantizer`). ``transform`` adds none.
 

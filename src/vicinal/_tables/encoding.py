@@ -11,7 +11,7 @@ from vicinal._words import count
 
 _DAY = 86_400.0  # seconds
 # What is made of categories: columns of levels, the codes of these, 0/1 columns, or nothing.
-CATEGORIES = ("levels", "codes", "one_hot", "omit", "codes and one_hot")
+CATEGORIES = ("levels", "codes", "one_hot", "omit", "codes+one_hot")
 _MOST_VALUES = 1_000  # the number of values of a column that the user declares as a category; more would fill the memory with zeros
 _MOST_WHOLE = 2.0**53  # beyond this, not every whole number is a float
 # The periodic parts of a date: the length of the period, and the position of a time in it.

@@ -185,7 +185,7 @@ def prepare(
         Columns of positive quantities of which the logarithm is used; a note names skewed columns for which this is advisable.
     types : dict, optional
         Overrides of the kinds that :func:`column_types` detects, by column.
-    categories : {"omit", "one_hot", "codes", "codes and one_hot"}, default="omit"
+    categories : {"omit", "one_hot", "codes", "codes+one_hot"}, default="omit"
         What is made of categories: nothing, 0/1 columns, or the codes of their levels, which ``vicinal learn`` and ``vicinal compare``
         use for densities.
     missing : {"refuse", "drop", "impute", "marginalise"}, default="refuse"
@@ -242,7 +242,7 @@ def prepare_table(
     check_choice(categories, "categories", tuple(name for name in CATEGORIES if name != "levels"))
     frame = as_frame(table)
     if is_mapped(frame):
-        categories = {"codes": "omit", "codes and one_hot": "one_hot"}.get(categories, categories)
+        categories = {"codes": "omit", "codes+one_hot": "one_hot"}.get(categories, categories)
     check_names(drop, frame.columns, "drop")
     if label is not None:
         check_names([label], frame.columns, "target")

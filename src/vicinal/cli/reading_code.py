@@ -47,7 +47,7 @@ def loading_code(arguments: Namespace, table: "pd.DataFrame") -> str:
 
 def categories_of(arguments: Namespace) -> str:
     """Return what `compare` makes of categories: codes for densities, and 0/1 columns for metrics on request."""
-    return "codes and one_hot" if arguments.one_hot else "codes"
+    return "codes+one_hot" if arguments.one_hot else "codes"
 
 
 def _keywords(values: dict[str, object]) -> str:
