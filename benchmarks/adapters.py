@@ -240,7 +240,7 @@ def one_text(name, draw, size):
         return make_pipeline(Normalizer(), method, Normalizer())
 
     def anchors():
-        model = AnchorNCA(128, random_state=draw).fit(D, pairs=pairs, queries=Q)
+        model = AnchorNCA(random_state=draw).fit(D, pairs=pairs, queries=Q)
         return make_pipeline(Normalizer(), model, Normalizer().fit(model.transform(D[:1])))
 
     rca = unit(RCA(shrinkage="cv")).fit(stacked, alike)

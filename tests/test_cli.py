@@ -1923,10 +1923,12 @@ def test_rows_that_were_filled_in_are_not_flagged_for_it(folder, capsys):
         assert p_values[:10].min() > 0.01
 
 
-def test_learn_with_many_rows_tells_that_score_ranks_them(odd_rows, capsys, monkeypatch):
-    monkeypatch.setattr("vicinal.cli.learn._SLOW_TO_RANK", 300)
+def test_learn_and_score_with_many_rows_tell_that_score_ranks_them(odd_rows, capsys, monkeypatch):
+    monkeypatch.setattr("vicinal.cli.models._SLOW_TO_RANK", 300)
     assert run("learn", "rows.csv", "--method", "parzen", "--missing", "drop", "-o", "m.vicinal") == OK
-    assert "score will first rank the 398 training rows, each without itself" in capsys.readouterr().err
+    assert "score first ranks the 398 training rows, each without itself" in capsys.readouterr().err
+    assert run("score", "m.vicinal", "--training", "-o", "s.csv") == OK
+    assert "score first ranks the 398 training rows, each without itself" in capsys.readouterr().err
 
 
 def test_compare_names_the_task_numbers_for_a_target_without_repetitions(folder, capsys):

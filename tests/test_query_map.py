@@ -81,6 +81,21 @@ def test_search_maps_queries_and_leaves_the_corpus():
         retrieval.search(QUERIES, CORPUS, model=make_pipeline(StandardScaler(), model))
 
 
+def test_memory_maps_and_frames_give_what_arrays_give(tmp_path):
+    metric = adapter()
+    expected = retrieval.QueryMap(metric).fit(CORPUS.astype(np.float16))
+    np.save(tmp_path / "corpus.npy", CORPUS.astype(np.float16))
+    mapped = retrieval.QueryMap(metric).fit(np.load(tmp_path / "corpus.npy", mmap_mode="r"))
+    np.testing.assert_allclose(mapped.transform(QUERIES), expected.transform(QUERIES), rtol=1e-6, atol=1e-9)
+    frame = pd.DataFrame(CORPUS, columns=[f"c{i}" for i in range(20)])
+    named = retrieval.QueryMap(metric).fit(frame).set_output(transform="pandas")
+    images = named.transform(pd.DataFrame(QUERIES, columns=frame.columns))
+    assert images.columns[0] == "querymap0"
+    np.testing.assert_allclose(images, fitted().transform(QUERIES))
+    with pytest.raises(ValueError, match="NaN"):
+        retrieval.QueryMap(metric).fit(np.where(CORPUS > 5, np.nan, CORPUS))
+
+
 def test_gradient_of_the_free_map_is_that_of_finite_differences():
     rng = np.random.default_rng(1)
     anchors, candidates, positives = rng.normal(size=(7, 4)), rng.normal(size=(9, 3)), rng.permutation(9)[:7]

@@ -25,7 +25,7 @@ from vicinal._words import count
 METHODS = ("rca", "anchors")
 SIDES = ("both", "query")
 _BY = "nDCG@10"  # the measure by which a method is chosen
-_LARGEST_RANK = 128
+_LARGEST_RANK = 384
 _MOST_QUERIES = 2000  # per evaluation
 _SAMPLED_ROWS = 20_000  # without supervision, for the total covariance and as other candidates
 _MANY_LABELS = 20  # from this number of labels on, whole labels are held out

@@ -23,7 +23,7 @@ from vicinal._nca.anchor_climb import AnchorRows, HeldOutPairs, climb, divided
 from vicinal._nca.anchor_nca import AnchorNCA
 from vicinal._nca.anchor_pairs import read_anchor_pairs
 from vicinal._nca.options import Adam
-from vicinal._rows import check_rows, validate_data
+from vicinal._rows import check_rows
 
 _MOST_ROWS = 20_000  # of the corpus, for its mean
 _HELD_OUT = 0.2  # the share of the pairs that stops the training of a free map
@@ -95,12 +95,14 @@ class QueryMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self
         """
         A = _components_of(self.metric)
-        mapped = isinstance(X, np.memmap)
-        rows = validate_data(self, X, reset=True, dtype=[np.float64, np.float32], ensure_all_finite=not mapped)
+        random = np.random.default_rng(0)
+        if isinstance(X, np.memmap):  # only the sample is read
+            X = np.asarray(X[np.sort(random.permutation(len(X))[:_MOST_ROWS])])
+        rows = check_rows(self, X, reset=True)
         if rows.shape[1] != A.shape[1]:
             raise ValueError(f"X must have the {A.shape[1]} columns of the metric, got {rows.shape[1]}.")
-        drawn = np.sort(np.random.default_rng(0).permutation(len(rows))[:_MOST_ROWS])
-        sample = normalize(np.asarray(rows[drawn], dtype=np.float64))
+        drawn = np.sort(random.permutation(len(rows))[:_MOST_ROWS])
+        sample = normalize(rows[drawn].astype(np.float64))
         mean = sample.mean(axis=0)
         self.matrix_ = A.T @ A
         self.offset_ = -self.matrix_ @ mean

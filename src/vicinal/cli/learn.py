@@ -22,6 +22,7 @@ from vicinal.cli.models import (
     make_engine,
     make_estimator,
     save_model,
+    say_if_slow_to_rank,
     set_engine,
     set_parameter,
 )
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 # Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
 _EXACT, _MANY_ROWS = ("local-lca", "parzen"), 100_000
-_SLOW_TO_RANK = 50_000  # from this number of training rows on, learn states that score ranks them
 # Methods whose matrices have a row and a column for every column of the table, and their maximum number: 200 MB each. RCA uses
 # the principal components of wider tables, of which there are fewer than rows.
 _SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "local-lca", "nca", "parzen"), 5_000
@@ -76,11 +76,8 @@ def learn(arguments: Namespace, console: Console) -> None:
     console.say(_sentence(summary))
     if prepared.encoder.levels_:
         console.say(levels_text(estimator, prepared))
-    if method in _UNSUPERVISED and summary["rows"] > _SLOW_TO_RANK:
-        console.say(
-            f"score will first rank the {summary['rows']:,} training rows, each without itself; learn with --max-rows {_SLOW_TO_RANK} to "
-            "make it faster."
-        )
+    if method in _UNSUPERVISED:
+        say_if_slow_to_rank(model[-1], console)
     if arguments.interrupted():
         console.say("this is the best model so far; the fit was not completed.")
         raise KeyboardInterrupt

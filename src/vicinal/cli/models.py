@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vicinal._engine import Engine
 
 
+_SLOW_TO_RANK = 50_000  # training rows
 CLASSES = {
     "lca": "LCA",
     "lca-gauss": "LCAGauss",
@@ -244,6 +245,15 @@ def how_to_treat_gaps(arguments: Namespace, model: Model, *, marginalise: bool =
             f"{' here' if marginalise else ' to map it'}. Pass --missing drop.",
         )
     return "keep"
+
+
+def say_if_slow_to_rank(density: Any, console: Console) -> None:
+    """Print that score ranks the training rows of a density, if there are so many that it takes long."""
+    n = len(getattr(getattr(density, "mixture_", None), "centres", ()))
+    if n > _SLOW_TO_RANK:
+        console.say(
+            f"score first ranks the {n:,} training rows, each without itself; learn with --max-rows {_SLOW_TO_RANK} to make it faster."
+        )
 
 
 def check_method(model: Model, name: str, otherwise: str) -> None:

@@ -12,7 +12,15 @@ from vicinal._words import count, one_line, shown
 from vicinal.cli.columns import Picked, pick_features
 from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, FIT, MODEL, USAGE, Failure
-from vicinal.cli.models import Model, blocks_for, check_method, how_to_treat_gaps, load_model, make_engine
+from vicinal.cli.models import (
+    Model,
+    blocks_for,
+    check_method,
+    how_to_treat_gaps,
+    load_model,
+    make_engine,
+    say_if_slow_to_rank,
+)
 from vicinal.cli.results import check_output, columns_to_keep, write_results
 from vicinal.cli.tables import Block, is_large, table_options
 from vicinal.cli.workers import each_part
@@ -42,6 +50,7 @@ def score(arguments: Namespace, console: Console) -> None:
             "--fdr is for new rows: the p-values of training rows are ranks, for which no false discovery rate can be controlled. "
             "Omit --fdr or --training.",
         )
+    say_if_slow_to_rank(model.estimator, console)
     console.doing("ranking the training rows, each without itself")
     detector = detector_of(model, arguments.level)
     console.doing("scoring rows")
