@@ -116,17 +116,18 @@ class PenaltyPath:
                 continue
             try:
                 reg = fold.penalty(self.form(place))
-                score = fold.score(fold.kernel(reg.matrix) if fits is None else self._fitted(fold, fits, place, reg))
+                if fits is None:
+                    metric = fold.kernel(reg.matrix)
+                else:  # from the nearest place, of this family if it has one; of two, from the wider kernel
+                    nearest = min(
+                        fits, key=lambda at: (at[0] != self.family, abs(at[1] - place), at[1] < place), default=None
+                    )
+                    metric = fits[self.family, place] = fold.fit(reg, None if nearest is None else fits[nearest])
+                score = fold.score(metric)
                 scores[place] = score if np.isfinite(score) else -np.inf
             except np.linalg.LinAlgError:
                 scores[place] = -np.inf
         return Tried(place, np.array([scores[place] for _, scores, _ in known]))
-
-    def _fitted(self, fold: LCAFold, fits: Fits, place: int, reg: Penalty) -> np.ndarray:
-        """Return the metric of a fit from the nearest place, of this family if it has one; of two, from the wider kernel."""
-        nearest = min(fits, key=lambda at: (at[0] != self.family, abs(at[1] - place), at[1] < place), default=None)
-        fits[self.family, place] = fold.fit(reg, None if nearest is None else fits[nearest])
-        return fits[self.family, place]
 
     def top(self, place: int, n_folds: int) -> Tried:
         """Return the best place on some of the folds that is found from a place by strides, and by a parabola through them.
