@@ -81,7 +81,7 @@ HOW_TO_FIT = {
         lambda: vicinal.companions.MMC().fit(X, CLASSES),
         lambda: vicinal.companions.MMC(structure="diag").fit(TABLE, NAMES),
     ],
-    "AnchorNCA": [lambda: vicinal.AnchorNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
+    "AnchorNCA": [lambda: anchors_of_few_pairs()],
     "PairNCA": [lambda: vicinal.PairNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "ManifoldParzen": [
         lambda: ManifoldParzen(selection=vicinal.Selection()).fit(TABLE),
@@ -150,6 +150,11 @@ def neural(**options):
     torch()
     with pytest.warns(ConvergenceWarning):
         return vicinal.NeuralNCA(max_iter=2, random_state=0, **options).fit(X, CLASSES)
+
+
+def anchors_of_few_pairs():
+    with pytest.warns(UserWarning, match="keeps the raw rows"):
+        return vicinal.AnchorNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)
 
 
 @cache

@@ -186,7 +186,7 @@ def as_text(facts: dict[str, Any]) -> str:
     lines.append(f"  can           {', '.join(facts['can'])}")
     if facts["levels"]:
         lines.append(
-            f"  categories    {', '.join(f'{name} (l = {l:.2g})' for name, l in list(facts['levels'].items())[:20])}"
+            f"  categories    {', '.join(f'{on_one_line(name)} (l = {l:.2g})' for name, l in list(facts['levels'].items())[:20])}"
         )
     if facts["weights"]:
         lines.append("  share of one standard deviation of each column in the squared distance:")
