@@ -37,8 +37,6 @@ LARGEST_LOG_SUM_OF_SWEEPS = {FLOAT64: 1e4, FLOAT32: 1e2}
 NEGLIGIBLE_NATS = 45.0
 # Products with errors below this many nats can still determine which pairs matter.
 LARGEST_SCREENED_ERROR = 100.0
-# If rounding of products may change a squared distance by a larger share, the nearest points are found exactly.
-VISIBLE_SHARE = 1e-9
 # Rounding errors of images in float32 above this share of a kernel's width affect log-sums.
 VISIBLE_ROUNDING = 1e-3
 

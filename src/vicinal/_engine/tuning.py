@@ -113,10 +113,10 @@ KERNELS_VISITED = 0.5
 
 PRUNED_TILE = 64  # points in a tile of pruned work: a fact, because a mask of a tile is an integer of 64 bits
 TILE_SPAN = 16  # tiles whose boxes are compared at once
-QUERY_GROUP = 8  # queries that share a list of tiles; PRUNED_TILE is a multiple of it
+QUERY_GROUP = 8  # queries that share a radius; PRUNED_TILE is a multiple of it
 COMPILED = ("PRUNED_TILE", "TILE_SPAN", "QUERY_GROUP", "TIED", "SAME_DIRECTION")
 
-# -- pruned work (`cpu/pruned_sweeps.py`) -----------------------------------------------------------------------------------
+# -- listed pairs (`plan/plan.py`, `cpu/listed.py`, `cpu/gate.py`) -----------------------------------------------------------------------------------
 
 # Pieces of work for threads and workers, and from this many blocks of queries on: powers of the tree's fan.
 PIECES, MANY_PIECES, MANY_BLOCKS = 64, 256, 2**14
@@ -125,7 +125,7 @@ LEAST_TILES = 16  # tiles of rows whose bounds a thread computes at a time, at l
 NEXT_TILES = 8  # tiles that a tile visits first, which give lower bounds on the sums of its rows
 SERIAL_ORDER_ROWS = 2**15  # nodes of the tree that one thread orders
 # From this many points and queries on, pruned work is considered.
-# With fewer, a dense pass takes a tenth of a second, whereas the pruned kernels take some 20 s to compile at their first use.
+# With fewer, a dense pass takes a tenth of a second, whereas the kernels for listed pairs take seconds to compile at their first use.
 PRUNED_FROM_POINTS = 6144
 PRUNED_FROM_QUERIES = 512
 SAMPLED_TILES = 4  # tiles on which the share of pairs that a pass would visit is counted
