@@ -20,7 +20,7 @@ from vicinal._tables import (
     prepare_table,
     refuse_infinite,
 )
-from vicinal._words import count, one_line, shown
+from vicinal._words import count, on_one_line, one_line, shown
 from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, USAGE, Failure
 from vicinal.cli.tables import split_names
@@ -158,7 +158,7 @@ def levels_text(estimator: Any, prepared: PreparedTable) -> str:
     """Return which columns a density learned as quantities and as levels, with the l of each of the latter."""
     smoothing = smoothing_of(estimator, prepared)
     numbers = [str(name) for name in prepared.X.columns if str(name) not in smoothing]
-    parts = [f"{name} (l = {l:.2g})" for name, l in sorted(smoothing.items(), key=lambda item: item[1])]
+    parts = [f"{on_one_line(name)} (l = {l:.2g})" for name, l in sorted(smoothing.items(), key=lambda item: item[1])]
     beside = f"quantities: {shown(numbers, most=20)}; " if numbers else ""
     return (
         f"{beside}categories: {', '.join(parts[:20])}{' ...' if len(parts) > 20 else ''}. (l is the share of levels that the other columns "
