@@ -68,6 +68,8 @@ def contents(paper: str, claims: dict[str, list[Claim]]) -> list[str]:
             f"{'holds' if claim.holds else 'does not hold'}: {claim.evidence}"
             for claim in entry.about(claims.get(entry.experiment, []))
         ]
+        if entry.claims and not verdicts:
+            verdicts = ["not measured yet"]
         tested = "tested" if entry.test and not verdicts else ""
         told = ". ".join(part.rstrip(".") for part in (*verdicts, tested, entry.note) if part)
         cells = [entry.place, entry.what, _code(file), _code(entry.test), told]
