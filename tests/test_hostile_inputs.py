@@ -226,7 +226,7 @@ def test_load_detector_without_its_scales_refused():
     """Such files loaded, and failed at the first call with an AttributeError."""
     from vicinal._model_files.states import STATES
 
-    detector = vicinal.DensityOutlierDetector(ParzenWindows(1.0)).fit(X)
+    detector = vicinal.DensityOutlierDetector(ParzenWindows(1.0), largest_group=0.1).fit(X)
     assert detector._group_scales is not None
     state = STATES["DensityOutlierDetector"]
     values = {name: getattr(detector, name) for name in state.fields if hasattr(detector, name)}

@@ -171,7 +171,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     >>> detector.predict([[0.0, 0.0], [-7.0, 7.0]]).tolist()
     [1, -1]
     >>> detector.explain([[0.0, 5.0]]).reasons(0)
-    ['x1: expected -1.9... to 1.8..., got 5.00']
+    ['x1: expected -1.9... to 1.9..., got 5.00']
     """
 
     # The arrays of `GroupScores`, and the share of the rows that a group may have; None without the second score.
@@ -280,7 +280,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         >>> X = np.random.default_rng(0).normal(size=(200, 2)) * [1.0, 1000.0]
         >>> pipeline = make_pipeline(StandardScaler(), DensityOutlierDetector()).fit(X)
         >>> DensityOutlierDetector.from_pipeline(pipeline).explain([[0.0, 8000.0]]).reasons(0)
-        ['x1: expected -1726 to 1616, got 8000']
+        ['x1: expected -1726 to 1682, got 8000']
         """
         detector = pipeline.steps[-1][1] if isinstance(pipeline, Pipeline) else pipeline
         if not isinstance(detector, cls):

@@ -236,7 +236,7 @@ class LCA(MixedMetricMixin, LocalComponents):
     >>> X = rng.normal(size=(400, 2)) * [1.0, 0.1] + 5 * rng.integers(2, size=(400, 1))
     >>> lca = LCA().fit(X)
     >>> np.sqrt(np.diag(lca.covariance_)).round(3)
-    array([0.483, 0.057])
+    array([0.484, 0.056])
     >>> round(lca.score(), 3)  # leave-one-out log-likelihood per row
     -1.286
     """

@@ -278,7 +278,7 @@ def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str) -> None:
 # -- the fits to folds ---------------------------------------------------------------------------------
 
 # Penalties are compared to hundredths of a nat, and fits start close to where they end.
-_TOL, _GAUSS_TOL = 2e-2, 5e-3
+_TOL = 5e-3
 _MAX_PASSES, _GAUSS_PASSES = 30, 60
 # The approximate number of passes of the fits of one fold, from which the engine chooses a backend.
 _PASSES = 50
@@ -488,7 +488,7 @@ def rough_split(fold: Fold, pair: Penalties, reduce: bool, engine: Engine | str 
     with one_blas_thread_beside_pairs(*rows.shape):
         # The fit starts as in Algorithm 1, because EM hardly ever makes a direction local again that is Gaussian under a larger R.
         start = GaussPoint(all_local(len(root)), GaussRows(problem, root, mean))
-        path = run(start, _GAUSS_TOL, relaxed=False)
+        path = run(start, _TOL, relaxed=False)
         if reduce:
-            path = search_directions(run, path, _GAUSS_TOL, problem.weight.sum(), rounds=1)
+            path = search_directions(run, path, _TOL, problem.weight.sum(), rounds=1)
     return path.parameters
