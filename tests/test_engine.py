@@ -688,6 +688,17 @@ def test_a_row_that_sees_no_other(kind, dtype, n):
     assert_close(got, (X - X[1]).T.astype(float) @ (X - X[1]), dtype)
 
 
+def test_a_scatter_of_one_row_far_from_the_centre_keeps_its_digits(kind):
+    """Its terms were summed about the common centre, as those of many rows are, but one row cannot be split when they cancel."""
+    X = np.random.default_rng(8).normal(size=(60, 2))
+    X[:20] += 1e7
+    placed = placed_rows(kind, X)
+    weights = literal_softmax(X[[3]], X, left_out=[3]).weights[0]
+    expected = np.einsum("j,jk,jl->kl", weights, X - X[3], X - X[3])
+    got = placed.scatter(queries=np.array([3])).scatter
+    np.testing.assert_allclose(got, expected, atol=1e-7 * np.trace(expected))
+
+
 def test_no_queries_at_all(kind):
     case = Case("float64")
     placed = case.at(kind, case.match("class"))

@@ -563,6 +563,11 @@ def test_rows_whose_home_is_a_far_cluster_are_shifted_again(pruned, dtype):
     np.testing.assert_allclose(placed.log_sums(), expected.log_sums(), atol=tolerance)
     np.testing.assert_allclose(placed.log_sums(X + 0.5), expected.log_sums(X + 0.5), atol=tolerance)
     np.testing.assert_allclose(placed.perplexities(), expected.perplexities(), rtol=tolerance)
+    some, weights = np.arange(0, 760, 2), rng.random(380)
+    for queries, r in ((None, rng.random(760)), (some, weights)):
+        literal = expected.scatter(r, queries).scatter
+        got = placed.scatter(r, queries).scatter
+        np.testing.assert_allclose(got, literal, atol=tolerance * np.trace(literal))
 
 
 def test_wide_tiles_of_far_clusters_keep_their_digits(pruned):

@@ -183,8 +183,8 @@ class Placed(Protocol):
             asked, u, r = queries, mine, row_weights
             if some is not None:
                 asked, u, r = queries.take(some, len(theirs)), mine[some], row_weights[some]
-            if some is None and queries.rows is None:
-                # Resident rows are centred already, so no centred copy is needed.
+            if some is None and queries.rows is None and len(u) > 1:
+                # Resident rows are centred already, so no centred copy is needed; a single row is split no further, whatever digits it loses.
                 centre, sums = np.zeros(u.shape[1]), self.softmax_sums(asked, r, space, ones)
             else:
                 centre = robust_centre(u)
