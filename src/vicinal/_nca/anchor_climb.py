@@ -155,7 +155,7 @@ def climb(
     record = Recorder.of(estimator, lambda matrix: as_matrix(matrix.astype(np.float64)))
     if watched is not None:
         record.begin(A, watched.score(A))
-    adam = _Moments(A)
+    adam = _Moments(A, size)
     with record:
         for _ in range(estimator.max_iter):
             mined = hard_negatives(rows, anchored, A, estimator, random) if estimator.hard_negatives else None
@@ -179,7 +179,7 @@ def climb(
                     idle = 0 if value > before + estimator.tol else idle + 1
                     if idle and watched is not None:
                         A, step = record.kept.copy(), 0.5 * step
-                        adam = _Moments(A)
+                        adam = _Moments(A, size)
                     if idle >= options.n_iter_no_change:
                         raise record.end(Reason.CONVERGED, f"{idle} rounds gained no more than tol={estimator.tol:g}")
         raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} passes were used")
@@ -189,8 +189,9 @@ def climb(
 class _Moments:
     """Adam's running moments of the gradient."""
 
-    def __init__(self, A: np.ndarray) -> None:
+    def __init__(self, A: np.ndarray, size: float) -> None:
         self._first, self._root, self._age = np.zeros_like(A), np.zeros_like(A), 0
+        self._least = 1e-12 / size  # a gradient is inversely proportional to the size of the entries of A
 
     def direction(self, gradient: np.ndarray) -> np.ndarray:
         """Return the step of unit size per entry, up the gradient."""
@@ -199,7 +200,7 @@ class _Moments:
         # The root of the second moment, because squares would overflow for rows of 1e100.
         self._root = np.hypot(np.sqrt(_MEMORY) * self._root, np.sqrt(1.0 - _MEMORY) * gradient)
         unbiased = self._root / np.sqrt(1.0 - _MEMORY**self._age)
-        return self._first / (1.0 - _MOMENTUM**self._age) / (unbiased + 1e-12)
+        return self._first / (1.0 - _MOMENTUM**self._age) / (unbiased + self._least)
 
 
 def hard_negatives(
