@@ -215,7 +215,7 @@ def one_query(name, draw):
     rows = {"raw": score(None), "chosen": result.best}
     for method, model in result.models.items():
         rows |= {f"{method}, query": score(model), f"{method}, variation": round(model.variation_, 3)}
-        if method != "free":
+        if method in ("rca", "anchors"):
             rows[f"{method}, both"] = score(model.metric)
     return rows | {"adapt": rows["raw"] if result.best == "raw" else rows[f"{result.best}, query"]}
 
@@ -583,15 +583,27 @@ def tables_of_draws():
     print("|---|---|---|---|---|---|---|---|")
     for name, rows in draws_of("query").items():
         raw = np.mean([row["raw"] for row in rows])
-        for method, both in (("rca", "rca, both"), ("anchors", "anchors, both"), ("free", "anchors, both")):
+        for method in ("rca", "rca-fitted", "anchors", "anchors-fitted", "free"):
+            both = "rca, both" if method.startswith("rca") else "anchors, both"
             gains = [np.mean([row[key] for row in rows]) - raw for key in (both, f"{method}, query")]
             share = f"{100 * gains[1] / gains[0]:.0f} %" if gains[0] >= 0.02 else ""
             variation = np.mean([row[f"{method}, variation"] for row in rows])
             print(f"| {name} | {len(rows)} | {raw:.4f} | {method} | {change(rows, both)} | {change(rows, f'{method}, query')} | {share} | "
                   f"{variation:.2f} |")  # fmt: skip
         kept = sum(row["chosen"] == "raw" for row in rows)
+        sides = [
+            row[f"{row['chosen'].split('-')[0].replace('free', 'anchors')}, both"]
+            for row in rows
+            if row["chosen"] != "raw"
+        ]
+        gain = np.mean(sides) - np.mean([row["raw"] for row in rows if row["chosen"] != "raw"]) if sides else 0.0
+        share = (
+            f"{100 * np.mean([row['adapt'] - row['raw'] for row in rows if row['chosen'] != 'raw']) / gain:.0f} %, "
+            if gain >= 0.02
+            else ""
+        )
         print(
-            f"| {name} | {len(rows)} | {raw:.4f} | chosen by `adapt` | | {change(rows, 'adapt')} | raw kept: {kept} | |"
+            f"| {name} | {len(rows)} | {raw:.4f} | chosen by `adapt` | | {change(rows, 'adapt')} | {share}raw kept: {kept} | |"
         )
     texts = draws_of("texts")
     print("\n| method | " + " | ".join(f"recall@10, {name} | nDCG@10, {name}" for name in texts) + " |")

@@ -10,6 +10,7 @@ import pytest
 from needs import needs
 from scipy.optimize import check_grad
 from sklearn.base import clone
+from sklearn.covariance import ledoit_wolf
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler, normalize
 
@@ -58,6 +59,43 @@ def test_order_is_that_of_the_metric_where_the_lengths_of_the_corpus_are_equal()
     metric = RCA().fit(corpus, np.arange(400) // 2)
     metric.components_ = np.linalg.qr(rng.normal(size=(5, 5)))[0] * 3.0  # all lengths are 3
     model = retrieval.QueryMap(metric).fit(corpus)
+    assert model.variation_ < 1e-12
+    queries = rng.normal(size=(30, 5))
+    expected = np.argsort(metric.mahalanobis(normalize(queries), corpus), axis=1)[:, :10]
+    np.testing.assert_array_equal(retrieval.search(queries, corpus, 10, model=model).indices, expected)
+
+
+def test_fitted_map_is_the_regression_of_two_sided_cosines_on_the_corpus():
+    metric, C, Q = adapter(), normalize(CORPUS), normalize(QUERIES)
+    A, m, n = metric[1].components_, C.mean(axis=0), len(C)
+    first = retrieval.QueryMap(metric).fit(CORPUS)
+    model = retrieval.QueryMap(metric, fitted=True).fit(CORPUS)
+    lengths = np.array([np.linalg.norm(A @ c) for c in C])
+    covariance, shrinkage = ledoit_wolf(C - m, assume_centered=True)
+    literal = []
+    for q in Q:
+        start = A.T @ A @ (q - m) / lengths.mean()
+        left = np.array([(A @ q) @ (A @ c) / length - start @ c for c, length in zip(C, lengths, strict=True)])
+        slope = sum((c - m) * value for c, value in zip(C, left, strict=True)) / n
+        literal.append(start + (1 - shrinkage) * np.linalg.solve(covariance, slope))
+    np.testing.assert_allclose(model.transform(QUERIES), normalize(literal), rtol=1e-9, atol=1e-11)
+    assert model.variation_ == pytest.approx(lengths.std() / lengths.mean(), rel=1e-10)
+    # Its products with the rows are nearer to the cosines of both sides than those of the expansion.
+    cosines = normalize(Q @ A.T) @ normalize(C @ A.T).T
+    agreement = [
+        np.mean([np.corrcoef(a, b)[0, 1] for a, b in zip(cosines, of.transform(QUERIES) @ C.T, strict=True)])
+        for of in (first, model)
+    ]
+    assert agreement[0] < agreement[1]
+
+
+def test_fitted_map_keeps_the_order_where_the_lengths_of_the_images_are_equal():
+    rng = np.random.default_rng(3)
+    half = normalize(rng.normal(size=(200, 5)))
+    corpus = np.vstack([half, -half])
+    metric = RCA().fit(corpus, np.arange(400) // 2)
+    metric.components_ = np.linalg.qr(rng.normal(size=(5, 5)))[0] * 3.0
+    model = retrieval.QueryMap(metric, fitted=True).fit(corpus)
     assert model.variation_ < 1e-12
     queries = rng.normal(size=(30, 5))
     expected = np.argsort(metric.mahalanobis(normalize(queries), corpus), axis=1)[:, :10]
@@ -122,11 +160,11 @@ def test_adapt_learns_maps_of_queries_alone(kind):
     }[kind]
     corpus, relevant, more = given
     result = retrieval.adapt(corpus, relevant, side="query", **more)
-    assert set(result.models) == {"rca", "anchors", "free"}
+    assert set(result.models) == {"rca", "rca-fitted", "anchors", "anchors-fitted", "free"}
     assert all(isinstance(model, retrieval.QueryMap) for model in result.models.values())
     assert result.best != "raw"
     assert result.gain.intervals["nDCG@10"][0] > 0.3
-    assert f"varies by {100 * result.variation:.0f} % over the corpus" in str(result)
+    assert f"its learned images vary by {100 * result.variation:.0f} %" in str(result)
     assert (result.side, result.to_dict()["side"]) == ("query", "query")
     assert 0 <= result.raw_kept < 1
     assert not np.array_equal(result.models["free"].matrix_, result.models["anchors"].matrix_)
@@ -241,7 +279,8 @@ def test_command_writes_a_map_of_queries_that_neighbors_uses(tmp_path, monkeypat
     more = ["--methods", "rca", "-o", "q.vicinal", "--report", "q.html", "--json", "-q"]
     assert main([*given, *more]) == OK
     summary = json.loads(capsys.readouterr().out)
-    assert (summary["best"], summary["side"]) == ("rca", "query")
+    assert summary["best"] in ("rca", "rca-fitted")
+    assert summary["side"] == "query"
     model = io.load("q.vicinal")
     assert summary["variation"] == pytest.approx(model.variation_)
     assert "only the queries are mapped" in Path("q.html").read_text()

@@ -78,7 +78,7 @@ class Adaptation:
     verdict : str
         Whether it helps, with the change and its interval.
     best : str
-        The name of the best method: "raw", "rca", "anchors" or "free".
+        The name of the best method: "raw", "rca" or "anchors"; with ``side="query"`` also "rca-fitted", "anchors-fitted" or "free".
     measured : str
         The method that was best on the part for choosing, to which `after` and `gain` belong: the raw rows, unless a method gains
         two standard errors of nDCG@10 over them. It is not `best` if it did worse than the raw rows on the part for measuring.
@@ -126,7 +126,9 @@ class Adaptation:
 
     @property
     def variation(self) -> float | None:
-        """The coefficient of variation of ``|A(c - m)|`` over the corpus, for the measured map of queries; None for other adapters.
+        """How much the lengths of the learned images vary over the corpus, for the measured map of queries; None for other adapters.
+
+        It is the coefficient of variation of ``|A(c - m)|``, or of ``|A c|`` for a fitted map.
 
         Where it is 0, the map of the queries gives the same order as that of both sides.
         """
@@ -208,8 +210,8 @@ class Adaptation:
             lines.append(f"rca keeps {100 * self.raw_kept:.0f} % of the raw metric, by cross-validation.")
         if self.variation is not None:
             lines.append(
-                f"queries are mapped, the corpus is not: |A(c - m)| varies by {100 * self.variation:.0f} % over the corpus (0 %: the order of "
-                "the map of both sides)."
+                f"queries are mapped, the corpus is not: the lengths of its learned images vary by {100 * self.variation:.0f} % (0 %: the order "
+                "of the map of both sides)."
             )
         return "\n".join(lines)
 
@@ -246,8 +248,8 @@ def adapt(
         from others.
     side : {"both", "query"}, default="both"
         "both" maps the queries and the corpus, so an index has to be built again. "query" maps only the queries, by a
-        :class:`QueryMap` of each method, and for "anchors" also by "free", an affine map that is trained further with the corpus as it
-        is. If the queries are rows of the corpus, each of them is mapped when it is the query.
+        :class:`QueryMap` of each method and by a fitted one ("rca-fitted", "anchors-fitted"), and for "anchors" also by "free", an affine
+        map that is trained further with the corpus as it is. If the queries are rows of the corpus, each of them is mapped when it is the query.
     engine : None, str or Engine, default=None
         The backend of the searches; see :class:`vicinal.Engine`.
     random_state : int, default=0
@@ -279,7 +281,7 @@ def adapt(
     check_choice(side, "side", SIDES)
     seed = check_integer(random_state, "random_state", least=0)
     parts = _divided(corpus, relevant, queries, seed)
-    n_adapters = len(names) + (side == "query" and "anchors" in names)
+    n_adapters = len(names) if side == "both" else 2 * len(names) + ("anchors" in names)
     total = len(names) + n_adapters + 2  # fits, and evaluations of the raw rows, of each adapter and of the best one
     steps = iter(range(total))
 
@@ -294,7 +296,9 @@ def adapt(
         start = time.perf_counter()
         models[name] = _fitted(name, parts, seed)
         if side == "query":
-            models[name] = QueryMap(models[name]).fit(corpus)
+            metric = models[name]
+            models[name], models[f"{name}-fitted"] = (QueryMap(metric, fitted).fit(corpus) for fitted in (False, True))
+            seconds[f"{name}-fitted"] = time.perf_counter() - start
         seconds[name] = time.perf_counter() - start
         if side == "query" and name == "anchors":
             models["free"] = _trained_further(models[name], parts, seed)

@@ -6,6 +6,11 @@ With unit rows, :math:`M = A^T A` and m the mean of the corpus, the learned dist
 
 The first term is the same for all rows. Without the last one, the rows are ranked by :math:`c^T M (q - m)`, which is the search of the
 image :math:`M (q - m)` among rows as they are.
+
+A two-sided search by cosine ranks the rows by :math:`q^T M c / |A c|`. The *fitted* map replaces this by its regression on c over the rows of
+the corpus, which is again a product with an affine image of the query. With C the covariance of the corpus and
+:math:`H = E[(c - m) c^T / |A c|]`, the regression is :math:`C^{-1} H M q`. It is shrunk towards the first map, because a corpus of few rows
+does not determine it.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.covariance import ledoit_wolf
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer, normalize
 from sklearn.utils.validation import check_is_fitted
@@ -36,19 +42,26 @@ class QueryMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     `search` and `evaluate` apply the map to the queries alone. The order of the rows is that of the two-sided metric if
     :math:`|A (c - m)|` is the same for all rows c of the corpus. ``variation_`` measures how far it is from that.
 
+    With ``fitted=True`` the image of a query is the vector whose products with the rows of the corpus are nearest, in least squares, to the
+    cosines of the two-sided search. This is often better for a large corpus, and can be worse for one with fewer rows than columns;
+    `adapt` tries both.
+
     Parameters
     ----------
     metric : estimator
         A fitted metric (RCA, AnchorNCA, ...) with ``components_`` A, or a pipeline of one and Normalizers.
+    fitted : bool, default=False
+        Whether the map is fitted to the cosines of the two-sided search.
 
     Attributes
     ----------
     matrix_ : ndarray of shape (n_features, n_features)
         The matrix M, or that of a map that was trained further.
     offset_ : ndarray of shape (n_features,)
-        What is added: ``-matrix_ @ mean``.
+        What is added: ``-matrix_ @ mean``, unless the map is fitted or was trained further.
     variation_ : float
-        The coefficient of variation of :math:`|A (c - m)|` over the rows of the corpus: 0 if the order is that of the metric.
+        The coefficient of variation of :math:`|A (c - m)|` over the rows of the corpus, or of :math:`|A c|` if the map is fitted: 0 if the
+        order is that of the metric.
     n_features_in_ : int
         The number of columns.
     feature_names_in_ : ndarray of str
@@ -77,8 +90,9 @@ class QueryMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     0.95
     """
 
-    def __init__(self, metric: Any) -> None:
+    def __init__(self, metric: Any, fitted: bool = False) -> None:
         self.metric = metric
+        self.fitted = fitted
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Compute the map from rows of the corpus.
@@ -106,9 +120,26 @@ class QueryMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         mean = sample.mean(axis=0)
         self.matrix_ = A.T @ A
         self.offset_ = -self.matrix_ @ mean
-        lengths = np.linalg.norm((sample - mean) @ A.T, axis=1)
+        lengths = np.linalg.norm((sample if self.fitted else sample - mean) @ A.T, axis=1)
         self.variation_ = float(lengths.std() / lengths.mean()) if lengths.any() else 0.0
+        if self.fitted and lengths.any():
+            self._fit_to_cosines(sample, mean, lengths)
         return self
+
+    def _fit_to_cosines(self, sample: np.ndarray, mean: np.ndarray, lengths: np.ndarray) -> None:
+        """Add to M (q - m) the regression of what it leaves of q^T M c / |A c|, with a covariance that is shrunk."""
+        usual = 1.0 / lengths.mean()
+        self.matrix_, self.offset_ = usual * self.matrix_, usual * self.offset_
+        centred = sample - mean
+        unit_cosines = (
+            sample / np.maximum(lengths, np.finfo(float).tiny)[:, None]
+        )  # c / |A c|; a row of zeros stays one
+        covariance, shrinkage = ledoit_wolf(centred, assume_centered=True)
+        of_cosines = centred.T @ unit_cosines @ (self.matrix_ / usual) / len(sample)  # H M
+        of_images = centred.T @ centred / len(sample)
+        left = np.column_stack([of_cosines - of_images @ self.matrix_, -of_images @ self.offset_])
+        correction = (1.0 - shrinkage) * np.linalg.solve(covariance, left)
+        self.matrix_, self.offset_ = self.matrix_ + correction[:, :-1], self.offset_ + correction[:, -1]
 
     @property
     def _n_features_out(self) -> int:
