@@ -196,7 +196,11 @@ def rank_by_known(
             continue
         training_scores = _held_out_scores(parts, training_rows, compared, known)
         ranks = Ranks.of(training_scores, None if weight is None else weight[compared])
-        itself = np.ones(len(positions)) if own is None else 1.0 - np.isin(own[positions], compared)
+        itself = np.ones(len(positions))
+        if own is not None:  # a row that is among the compared ones has the same score there, to the last bit
+            places = np.minimum(np.searchsorted(compared, own[positions]), len(compared) - 1)
+            among = compared[places] == own[positions]
+            scores, itself = np.where(among, training_scores[places], scores), 1.0 - among
         ranked.p_values[positions] = (itself + ranks.weight_below(scores)) / (len(compared) + itself)
         ranked.depths[positions] = np.maximum(training_scores.min() - scores, 0.0)
     return ranked
