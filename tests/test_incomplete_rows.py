@@ -130,3 +130,21 @@ def test_lca_of_rows_with_gaps_starts_from_the_width_of_scotts_rule():
     X[3, 1] = np.nan
     covariance = gaussian_start(X, None)[1] * 40 ** (-2 / 7) + 0.1 * np.eye(3)
     np.testing.assert_allclose(LCA(reg=0.1, max_iter=1).fit(X).covariance_, covariance, rtol=1e-9)
+
+
+def test_masked_entries_are_missing_values(rows):
+    holes = np.random.default_rng(1).random(rows.shape) < 0.1
+    masked, with_nan = np.ma.masked_array(rows, holes), np.where(holes, NAN, rows)
+    for density in (LCA(reg=0.1), ParzenWindows(), LCAGauss(reg=0.1, reg_gauss=0.1)):
+        expected = clone(density).fit(with_nan).score_samples(with_nan)
+        np.testing.assert_array_equal(density.fit(masked).score_samples(masked), expected)
+    with pytest.raises(ValueError, match="Input X contains NaN in the columns 0, 1, 2"):
+        ManifoldParzen().fit(masked)
+
+
+def test_dates_are_not_said_to_be_categories(rows):
+    table = pd.DataFrame({"a": rows[:, 0], "day": pd.date_range("2020", periods=len(rows))})
+    with pytest.raises(
+        ValueError, match=r"got dates or times. Columns without numbers: day. Drop such columns, or make"
+    ):
+        LCA().fit(table)

@@ -29,6 +29,7 @@ from vicinal._rows.dask import (
 )
 from vicinal._supervision import code_classes
 from vicinal._tensors import as_host
+from vicinal._words import count
 
 
 class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator):
@@ -135,7 +136,7 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
                 try:
                     fitted = _fit_in_all_columns(clone(density), table, options)
                 except ValueError as error:
-                    raise ValueError(f"class {label!r} with {len(some)} training rows: {error}") from error
+                    raise ValueError(f"class {label!r} with {count(len(some), 'training row')}: {error}") from error
                 self.densities_.append(fitted)
         self.constant_variances_ = np.zeros((len(kept), self.n_features_in_))
         if any(len(_ignored_columns(density)) for density in self.densities_):

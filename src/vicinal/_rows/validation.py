@@ -71,7 +71,7 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
     check_is_table(X)
     times = [name for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind in "mM"] if is_frame(X) else []
     if times or (isinstance(X, np.ndarray) and X.dtype.kind in "mM"):
-        raise ValueError(_no_numbers(X, "dates or times"))
+        raise ValueError(_no_numbers(X, "dates or times", are_levels=False))
     try:
         reset = options.pop("reset", True)
         if columns is None:
@@ -256,13 +256,14 @@ def truth_values(X: Any) -> list[Any]:
     return [name for name, kind in zip(X.columns, X.dtypes, strict=True) if getattr(kind, "kind", "O") == "b"]
 
 
-def _no_numbers(X: Any, got: str) -> str:
-    """Return the message about rows that are not numbers."""
+def _no_numbers(X: Any, got: str, are_levels: bool = True) -> str:
+    """Return the message about rows that are not numbers; levels are what densities of categories accept."""
     where = f" Columns without numbers: {', '.join(map(str, without_numbers(X)[:8]))}." if is_frame(X) else ""
+    densities = " use vicinal.LCA or vicinal.ParzenWindows, whose densities include the categories of a DataFrame,"
     return (
-        f"X must hold numbers, got {got}.{where} Drop such columns, use vicinal.LCA or vicinal.ParzenWindows, whose densities "
-        "include the categories of a DataFrame, or make numbers of them: make_pipeline(TableEncoder(categories='one_hot'), "
-        "StandardScaler(), estimator). (DensityOutlierDetector and compare do this themselves.)"
+        f"X must hold numbers, got {got}.{where} Drop such columns,{densities if are_levels else ''} or make numbers of them: "
+        "make_pipeline(TableEncoder(categories='one_hot'), StandardScaler(), estimator). (DensityOutlierDetector and compare do this "
+        "themselves.)"
     )
 
 
