@@ -183,7 +183,7 @@ def test_bad_parameters(two_classes, density, priors, error, match):
 
 def test_bad_data(two_classes):
     X, y = two_classes
-    with pytest.raises(ValueError, match=r"class .*alone.* with 1 training rows"):
+    with pytest.raises(ValueError, match=r"class .*alone.* with 1 training row"):
         DensityClassifier().fit(np.vstack([X, [[9.0, 9.0]]]), [*y, "alone"])
     # A number as bandwidth needs no second row.
     single = DensityClassifier(ParzenWindows(1.0)).fit(np.vstack([X, [[9.0, 9.0]]]), [*y, "alone"])
