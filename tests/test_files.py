@@ -258,3 +258,13 @@ def test_table_file_share_grows_to_one(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_in_command_parameters_become_options(text, expected):
     assert in_command(text) == expected
+
+
+def test_read_table_numbers_as_marks_of_missing_values_in_all_formats(tmp_path):
+    table = pd.DataFrame({"age": [18, 999, 40], "size": [1.5, 999.0, 2.5], "name": ["a", "?", "999"]})
+    for ending, write in ((".csv", table.to_csv), (".parquet", table.to_parquet), (".xlsx", table.to_excel)):
+        path = tmp_path / f"table{ending}"
+        write(path, index=False)
+        found = read_table(path, na=["999", "?"])
+        assert found.isna().to_numpy().tolist() == [[False] * 3, [True] * 3, [False, False, True]]
+        assert not read_table(path).isna().to_numpy().any()

@@ -752,3 +752,18 @@ def test_prepare_column_that_is_constant_over_the_kept_rows_left_out_with_its_va
     prepared = prepare(table, missing="drop")
     assert list(prepared.X) == ["a"]
     assert prepared.encoder.constants_ == {"b": "3.0"}
+
+
+def test_repeated_extreme_values_are_pointed_out_as_possible_marks_of_missing_values():
+    age = np.random.default_rng(0).integers(18, 91, 500).astype(float)
+    for mark in (999, 99, -1, -9, -99):
+        values = age.copy()
+        values[:9] = mark
+        notes = [note.text for note in prepare(pd.DataFrame({"age": values})).notes]
+        side = "above" if mark > 0 else "below"
+        text = f"'age' is {mark} in 9 rows, far {side} its other values (18 to 90). Pass na=['{mark}'] if this means a missing value."
+        assert notes == [text]
+    rng = np.random.default_rng(1)
+    for usual in (age, rng.poisson(2.0, 500), np.clip(np.round(rng.normal(size=500), 2), -1, 1), np.append(age, 999.0)):
+        notes = [note.text for note in prepare(pd.DataFrame({"age": usual})).notes]
+        assert not any("missing" in note for note in notes)

@@ -202,7 +202,7 @@ class TableFile:
                 raise FileError(f"{self.name} has no columns.")
             if len(frame):
                 seen += len(frame)
-                yield frame if self._lists else _without_objects(frame)
+                yield frame if self._lists else _without_objects(self._without_marks(frame))
         if not seen:
             # A file of another format than text without rows has no batch, and then the columns are not known.
             raise FileError(f"{self.name} has {count(n_columns, 'column') + ' but ' if n_columns else ''}no rows.")
@@ -225,6 +225,12 @@ class TableFile:
         whole = pd.concat([first, *rest], ignore_index=True) if rest else first
         whole.attrs = first.attrs
         return whole
+
+    def _without_marks(self, frame: "pd.DataFrame") -> "pd.DataFrame":
+        """Return a table without the marks of missing values that were requested; text files are read without them."""
+        if not self._options.na or self.kind in ("csv", "tsv"):
+            return frame
+        return frame.mask(frame.isin([*self._options.na, *self._options.marked_numbers]))
 
     # -- the formats ---------------------------------------------------------------------------------------------------
 
@@ -373,7 +379,8 @@ def read_table(
     decimal : str, optional
         The decimal mark of a text file; a point by default.
     na, not_na : list of str, optional
-        Further texts that mean a missing value, and texts that do not although they usually do, such as "NA".
+        Further texts (or numbers, such as "999") that mean a missing value, and texts of a text file that do not although they usually do,
+        such as "NA".
     no_header : bool, default=False
         Whether the first line is data; the columns are then called "x0", "x1", ...
     array : str, optional

@@ -57,8 +57,15 @@ class ReadOptions(NamedTuple):
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The texts that mean a missing value."""
-        return (*(mark for mark in MISSING_MARKS if mark not in (self.not_na or ())), *(self.na or ()))
+        """The texts that mean a missing value; a number may be written with decimals."""
+        usual = [mark for mark in MISSING_MARKS if mark not in (self.not_na or ())]
+        decimals = [f"{number:.{digits}f}" for number in self.marked_numbers for digits in (0, 1, 2) if number % 1 == 0]
+        return tuple(dict.fromkeys([*usual, *(self.na or ()), *decimals]))
+
+    @property
+    def marked_numbers(self) -> list[float]:
+        """The numbers that mean a missing value on request."""
+        return [float(mark) for mark in self.na or () if is_number(mark) and float(mark) == float(mark)]
 
 
 class TextFile:

@@ -21,6 +21,7 @@ _TRUTH = {"true": True, "false": False}
 # More distinct strings than this are names or sentences, not categories, unless there are ten rows or more for each.
 MOST_LEVELS, _ROWS_PER_LEVEL = 50, 10
 _FEWEST_NAMES = 10
+_FEWEST_MARKS = 3  # rows with the same mark of a missing value
 # The formats of dates; the first one that fits all entries of a column is used. If a date fits both formats of a pair, as
 # 03/04/2024 does, the first is used, and a note says that the dates are ambiguous.
 _DAYS = (
@@ -266,6 +267,26 @@ def looks_like_days(numbers: np.ndarray) -> bool:
         return False
     texts = pd.Series(np.unique(numbers)).astype(np.int64).astype(str)
     return bool(pd.to_datetime(texts, format="%Y%m%d", errors="coerce").notna().all())
+
+
+def missing_marks(values: np.ndarray) -> list[tuple[float, int, float, float]]:
+    """Return the smallest and the largest value if they look like marks of missing values, each with its frequency and the range of the others.
+
+    Such a value repeats and lies farther from the others than these are apart; or it repeats more often than its neighbour and is
+    written like a mark: -1, -9, -99 ... as the only negative value, or 9, 99, 999 ... beyond a tenth of the range of the others.
+    """
+    distinct, counts = np.unique(values, return_counts=True)
+    marks = []
+    for first, second in ((0, 1), (-1, -2)):
+        if len(distinct) < _FEWEST_NAMES or counts[first] < _FEWEST_MARKS:
+            continue
+        mark, others = float(distinct[first]), np.delete(distinct, first)
+        gap, spread = abs(mark - float(distinct[second])), float(np.ptp(others))
+        written = re.fullmatch(r"-1|-?9+(\.9+)?", f"{mark:.10g}") and counts[first] > counts[second]
+        alone = others[0] >= 0 if mark < 0 else gap > spread / 10
+        if gap > spread or (written and alone):
+            marks.append((mark, int(counts[first]), float(others[0]), float(others[-1])))
+    return marks
 
 
 def other_reading(texts: Any, written: str) -> str | None:

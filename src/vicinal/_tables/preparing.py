@@ -23,6 +23,7 @@ from vicinal._tables.frames import (
     hidden_numbers,
     is_numeric,
     looks_like_days,
+    missing_marks,
     other_reading,
 )
 from vicinal._tables.rows import chosen, collected, extremes, is_mapped, parts_of
@@ -259,10 +260,12 @@ def prepare_table(
     encoder = TableEncoder(types or None, log=list(log) or None, categories=categories, random_state=random_state)
     encoder.fit(features)
     kinds = encoder.types_
+    marked = _notes_on_marks(features, kinds)
     notes += [
         *_notes_on_columns(features, kinds, categories, set(encoder.sources)),
         *_notes_on_days(features, kinds),
-        *_notes_on_skew(features, kinds, log),
+        *marked.values(),
+        *_notes_on_skew(features, {name: kind for name, kind in kinds.items() if name not in marked}, log),
     ]
     if not len(encoder.get_feature_names_out()):
         if all(kind.kind == "constant" for kind in kinds.values()):
@@ -379,6 +382,20 @@ def _notes_on_skew(features: Any, types: dict[str, ColumnType], log: Sequence[st
                 True,
             )
         )
+    return notes
+
+
+def _notes_on_marks(features: Any, types: dict[str, ColumnType]) -> dict[str, Note]:
+    """Return notes, by column, about repeated extreme values that may be marks of missing values, such as 999 and -1."""
+    notes = {}
+    for name, kind in types.items():
+        if kind.kind not in ("continuous", "lattice", "tied"):
+            continue
+        values = as_numbers(features[name])
+        for mark, times, low, high in missing_marks(values[~np.isnan(values)]):
+            side = "above" if mark > high else "below"
+            text = f"{name!r} is {mark:g} in {count(times, 'row')}, far {side} its other values ({low:g} to {high:g}). Pass "
+            notes[name] = Note(f"{text}na=['{mark:g}'] if this means a missing value.", True)
     return notes
 
 

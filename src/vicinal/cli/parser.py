@@ -281,7 +281,7 @@ def _table(missing: str | None = "refuse") -> Parser:
     add("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV and TSV; default utf-8")
     add("--decimal", metavar="CHAR", help="the decimal separator of CSV and TSV, as in --decimal ,; default .")
     add("--na", action="append", metavar="TEXT",
-        help="a string that marks missing values in CSV and TSV, besides empty cells, NA and nan, as in --na '?'; may be repeated")
+        help="a string or number that marks missing values, besides empty cells, NA and nan, as in --na '?' or --na 999; may be repeated")
     add("--not-na", action="append", metavar="TEXT",
         help="a string that is a value, although it usually marks a missing one, as in --not-na None; may be repeated")
     add("--no-header", action="store_true", help="the first line is data; columns are named x0, x1, ...")
