@@ -559,3 +559,13 @@ def test_a_model_file_keeps_the_levels(tmp_path):
         again = io.load(tmp_path / "model")
         np.testing.assert_array_equal(again.score_samples(frame), model.score_samples(frame))
         pd.testing.assert_frame_equal(again.sample(5, random_state=0), model.sample(5, random_state=0))
+
+
+def test_constant_numbers_beside_levels_are_named_as_the_reason():
+    table = pd.DataFrame({"size": np.full(60, 3.0), "kind": list("xyz") * 20})
+    for density in (LCA(), ParzenWindows()):
+        with pytest.raises(
+            ValueError, match=r"equal in their columns of numbers.*leave these columns out if others are levels"
+        ):
+            density.fit(table)
+        assert np.isfinite(density.fit(table[["kind"]]).score(table[["kind"]]))

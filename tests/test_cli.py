@@ -548,6 +548,8 @@ def test_exit_codes(table, capsys, arguments, code):
     assert captured.out == ""
     assert "error: " in captured.err
     assert "Traceback" not in captured.err
+    if code in (DATA, FIT):  # the message names the file
+        assert next(name for name in arguments if name.endswith((".csv", ".vicinal", "."))) in captured.err
     assert not Path("m").exists()
 
 

@@ -195,8 +195,8 @@ class MixtureDensityMixin(NotebookMixin):
             constant &= ~kept
         if constant.all():
             raise ValueError(
-                f"all {len(counted) if n_rows is None else n_rows} rows are equal, so there is no scale to learn. Check the data, or pass {width} as a "
-                "number greater than 0."
+                f"all {len(counted) if n_rows is None else n_rows} rows are equal in their columns of numbers, so there is no scale to learn. Check "
+                f"the data, leave these columns out if others are levels, or pass {width} as a number greater than 0."
             )
         self._constants = None
         if not constant.any() or (self._constants_stay and self._isotropic):

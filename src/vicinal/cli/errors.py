@@ -59,9 +59,9 @@ def about_table(source: str | None, inputs: Iterable[str] = ()) -> Iterator[None
             raise Failure(MISSING_EXTRA, f"{text} Install it with: pip install {_EXTRAS[package]}") from error
     except Failure as failure:
         name = "stdin" if source == "-" else source
-        if failure.code != DATA or name is None or any(path in str(failure) for path in (name, *inputs)):
+        if failure.code not in (DATA, FIT) or name is None or any(path in str(failure) for path in (name, *inputs)):
             raise
-        raise Failure(DATA, f"{name}: {failure}") from failure
+        raise Failure(failure.code, f"{name}: {failure}") from failure
 
 
 def need(module: str, what: str, extra: str = "app") -> ModuleType:
