@@ -846,3 +846,27 @@ def test_costly_metrics_are_fitted_to_fit_rows_and_others_to_all_training_rows(m
     X = np.random.default_rng(0).normal(size=(120, 2))
     vicinal.compare(X, np.arange(120) % 2, metrics=["rca", "nca"], densities=[], n_splits=3, n_repeats=1, fit_rows=30)
     assert sizes == {"RCA": {80}, "NCA": {30}}
+
+
+def test_a_table_is_prepared_with_logarithms_and_its_notes_are_kept():
+    rng = np.random.default_rng(0)
+    income = np.exp(rng.normal(8, 1, 80))
+    table = pd.DataFrame({"income": income, "width": rng.normal(size=80), "name": [f"row {i}" for i in range(80)]})
+    table["kind"] = np.where(rng.random(80) > 0.5, "a", "b")
+    few = {"metrics": [], "densities": ["gaussian", "parzen-scott"], "n_repeats": 1}
+    result = vicinal.compare(table, log=["income"], **few)
+    assert list(result.types) == ["log(income)", "width", "kind"]
+    assert "Replaced by their logarithms: 'income'." in result.notes
+    assert any("identify or number the rows" in note and "'name'" in note for note in result.notes)
+    by_hand = vicinal.compare(
+        table.drop(columns=["income", "name"]).assign(log_income=np.log(income))[["log_income", "width", "kind"]], **few
+    )
+    assert result.result("density", "gaussian").main.mean == pytest.approx(
+        by_hand.result("density", "gaussian").main.mean, rel=1e-6
+    )
+    again = vicinal.compare(table, **result.settings)
+    assert again.result("density", "gaussian").main == result.result("density", "gaussian").main
+    with pytest.raises(ValueError, match="log needs the names of columns"):
+        vicinal.compare(table[["width"]].to_numpy(), log=["income"], **few)
+    with pytest.raises(ValueError, match=r"there is no column 'knd'\. Did you mean 'kind'"):
+        vicinal.compare(table, "knd", **few)

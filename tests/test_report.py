@@ -172,7 +172,7 @@ def test_names_of_rows_classes_and_columns_keep_their_hyphens(machine):
     assert "<strong>Classes:</strong> -1 (120), -2 (120)" in page
 
 
-def test_page_shows_the_next_step_if_something_is_to_be_done(report):
+def test_page_shows_the_next_step_which_is_a_plain_method_if_no_learned_one_helped(report):
     assert (
         '<p class="next">Next: <code>comparison.estimator(&#39;metric&#39;, &#39;lca&#39;).fit(X, y)</code></p>'
         in report.html()
@@ -180,7 +180,8 @@ def test_page_shows_the_next_step_if_something_is_to_be_done(report):
     X, y = make_machine_states(60, random_state=0)
     plain = vicinal.compare(X, y, metrics=["euclidean"], densities=[], n_repeats=1)
     assert not plain.has_next_step
-    assert 'class="next"' not in vicinal.report(X, y, comparison=plain).html()
+    page = vicinal.report(X, y, comparison=plain).html()
+    assert "Next: <code>comparison.estimator(&#39;metric&#39;, &#39;euclidean&#39;).fit(X, y)</code>" in page
 
 
 def test_learned_metric_and_relevance_literally(machine, report):
@@ -654,3 +655,28 @@ def test_the_document_makes_sense_without_sight_or_mouse(report):
         assert "aria-label" in tag
     assert re.search(r"<label>[^<]*<input", document)
     assert re.search(r"Neighbour purity.*?aria-label=\"[^\"]*LCA \d+\.\d % at k = 1", document, re.DOTALL)
+
+
+def test_dates_levels_and_logarithms_are_shown_as_in_the_table():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "day": pd.date_range("2023-03-01", periods=90, freq="13D").strftime("%Y-%m-%d"),
+            "income": np.round(np.exp(rng.normal(8, 1, 90))),
+            "colour": rng.choice(["red", "green"], 90),
+            "width": rng.normal(size=90),
+        }
+    )
+    table.loc[7, "day"] = "1999-12-31"
+    settings = {"densities": ["gaussian", "lca-gauss"], "log": ["income"], "n_repeats": 1, "n_splits": 3}
+    comparison = vicinal.compare(table, table["width"] > 0, metrics=["z-scored", "rca"], **settings)
+    summary = vicinal.report(table, table["width"] > 0, comparison=comparison).summary
+    shown = [dict(zip(summary["views"]["columns"], row, strict=True)) for row in summary["views"]["values"]]
+    for i, row in enumerate(shown):
+        assert row["day"] == table["day"][i]
+        assert row["colour"] == table["colour"][i]
+        assert float(row["income"].replace(",", "")) == pytest.approx(table["income"][i], abs=1)
+    reasons = {row["row"]: row["why"] for row in summary["outliers"]["rows"]}
+    assert any(
+        re.match(r"day: expected 20\d\d-\d\d-\d\d to 20\d\d-\d\d-\d\d, got 1999-12-31", why) for why in reasons["7"]
+    )

@@ -159,6 +159,7 @@ def outputs() -> dict[str, object]:
             found["files"] = {name: _table(name) for name in FILES}
             found["pages"] = {name: _stable(visible_text(Path(name).read_text(encoding="utf-8"))) for name in PAGES}
             found["model"] = _model("lca.vicinal")
+            found["described"] = {path.name: _described(path) for path in sorted(Path().glob("*.vicinal"))}
         finally:
             os.chdir(before)
     return found
@@ -187,6 +188,17 @@ def _model(path: str) -> dict[str, object]:
     }
     described = {name: [f"{value:.10g}" for value in np.ravel(array)] for name, array in arrays.items()}
     return {"steps": [type(step).__name__ for _, step in model.steps], **described}
+
+
+def _described(path: Path) -> dict[str, object]:
+    """Return what a model file holds: values and names by attribute, dtypes and shapes by array."""
+    from vicinal import io as model_io
+
+    described = model_io.describe(path)
+    arrays = {name: f"{part['dtype']} {part['shape']}" for name, part in described["arrays"].items()}
+    return {"class": described["class"], "arrays": arrays} | {
+        part: {name: str(value) for name, value in described[part].items()} for part in ("parameters", "attributes")
+    }
 
 
 class _Text(HTMLParser):

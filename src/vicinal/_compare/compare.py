@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +12,9 @@ from numpy.typing import ArrayLike
 
 from vicinal._compare.plan import make_plan
 from vicinal._compare.results import Comparison
+from vicinal._compare.rows import open_table
 from vicinal._compare.running import Run
 from vicinal._engine import Engine
-from vicinal._rows import is_frame, without_numbers
-from vicinal._tables import prepare
 
 
 def compare(
@@ -24,6 +23,7 @@ def compare(
     *,
     task: str = "auto",
     types: Mapping[Any, Any] | None = None,
+    log: Sequence[str] = (),
     missing: str | None = None,
     metrics: Any = None,
     densities: Any = None,
@@ -50,7 +50,8 @@ def compare(
     Parameters
     ----------
     X : array-like of shape (n, n_features)
-        The rows. A DataFrame with columns that are not numbers (text, dates) is prepared by :func:`vicinal.tables.prepare`.
+        The rows. A DataFrame with columns that are not numbers (text, dates) is prepared by :func:`vicinal.tables.prepare`, whose notes
+        become those of the comparison.
     y : array-like of shape (n,), or the name of a column of X, optional
         Classes, or numbers to predict. Without it, only densities are compared.
     task : {"auto", "classes", "numbers"}, default="auto"
@@ -61,6 +62,8 @@ def compare(
         :func:`vicinal.tables.column_types`. Densities are learned from quantities (continuous columns and lattices) and categories
         (columns of two values included), and LCA and LCA-Gauss as metrics from quantities. Identifiers and columns that number the
         rows are left out; ``types={"code": "lattice"}`` includes one.
+    log : list of str
+        Columns of a DataFrame, positive and skewed, of which the logarithm is compared, as prices and incomes usually are.
     missing : {"refuse", "impute", "marginalise"}, optional
         The default is "marginalise" if values are missing (NaN). With "impute", missing values (NaN) of training rows and of held-out rows are filled in by a
         :class:`DensityImputer` that is fitted to the training rows of the fold. Densities are evaluated only on complete
@@ -134,12 +137,6 @@ def compare(
     RCA did not clearly help: it has a held-out 5-nearest-neighbour accuracy of 98.3 %, compared with 96.1 % for ...
     """
     arguments = {**locals()}
-    rows: Any = X
-    if isinstance(y, str) and is_frame(rows):
-        rows, y = rows.drop(columns=y), rows[y].to_numpy()
-    if is_frame(rows) and without_numbers(rows):
-        prepared = prepare(rows, types=types, categories="codes", missing=missing or "marginalise")
-        rows, arguments["types"] = prepared.X, prepared.feature_types
     unplanned = ("X", "y", "progress", "first_results", "keep")
     options = SimpleNamespace(**{name: value for name, value in arguments.items() if name not in unplanned})
-    return Run(make_plan(rows, y, options), keep).go(progress, first_results)
+    return Run(make_plan(open_table(X, y, types, log, missing), options), keep).go(progress, first_results)

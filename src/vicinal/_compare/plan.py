@@ -22,7 +22,7 @@ from vicinal._compare.methods import (
     own_density,
     own_metric,
 )
-from vicinal._compare.rows import ComparedTargets, make_folds, note_twins, read_targets, sample_rows
+from vicinal._compare.rows import ComparedTable, ComparedTargets, make_folds, note_twins, read_targets, sample_rows
 from vicinal._detect.imputer import DensityImputer
 from vicinal._engine import Engine, as_engine
 from vicinal._rows import check_array, check_magnitude
@@ -31,7 +31,7 @@ from vicinal._words import shown
 
 MISSING = ("refuse", "impute", "marginalise")
 # Settings that are not listed, because they say nothing.
-_UNSAID: dict[str, Any] = {"task": None, "types": {}, "missing": "refuse", "fast": False, "engine": Engine()}
+_UNSAID: dict[str, Any] = {"task": None, "types": {}, "log": [], "missing": "refuse", "fast": False, "engine": Engine()}
 _FEWEST_ROWS = 10
 # There are dozens of fits, so compiled kernels are worthwhile for fewer rows than with a single pass.
 _LOAD_COMPILED = 200
@@ -148,8 +148,9 @@ class Plan:
         return Rows(X_train, X_test, y_train, y_test, fit, known_train, known_test, judged)
 
 
-def make_plan(X: Any, y: Any, options: SimpleNamespace) -> Plan:
+def make_plan(table: ComparedTable, options: SimpleNamespace) -> Plan:
     """Check the arguments of `compare`, and decide what will be done."""
+    X, y = table.X, table.y
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
     options = _checked(options)
     finite = True if options.missing == "refuse" else "allow-nan"
@@ -162,9 +163,11 @@ def make_plan(X: Any, y: Any, options: SimpleNamespace) -> Plan:
         )
     check_magnitude(np.nan_to_num(X))
     names = [f"x{i}" for i in range(X.shape[1])] if names is None else names
-    kinds = array_types(X, names, options.types)
-    asked = {n: kind.spec for n, kind, other in zip(names, kinds, array_types(X, names), strict=True) if kind != other}
-    notes: list[str] = [_FAST_NOTE] if options.fast else []
+    kinds, asked = table.kinds, dict(options.types or {})
+    if kinds is None:
+        kinds, found = array_types(X, names, options.types), array_types(X, names)
+        asked = {n: kind.spec for n, kind, other in zip(names, kinds, found, strict=True) if kind.spec != other.spec}
+    notes: list[str] = [*table.notes, *([_FAST_NOTE] if options.fast else [])]
     seed = options.random_state
     targets = None if y is None else read_targets(y, len(X), options.task, notes)
     kept = sample_rows(len(X), None if targets is None else targets.codes, options.max_rows, seed, notes)
@@ -181,6 +184,7 @@ def make_plan(X: Any, y: Any, options: SimpleNamespace) -> Plan:
     n_dimensions = _choose_methods(plan, _fit_engine(asked_engine, plan.n_train))
     _note_what_is_done(plan, n_dimensions)
     options.task, options.types, options.engine = None if targets is None else targets.task, asked, asked_engine
+    options.log = list(options.log)
     options.metrics, options.densities = (
         _wanted(options.metrics, plan.metrics),
         _wanted(options.densities, plan.densities),

@@ -186,14 +186,26 @@ class Comparison:
     @property
     def next_step(self) -> str:
         """The Python code that follows from the verdict."""
-        for kind, arguments in (("metric", "X, y"), ("density", "X")):
+        if self.has_next_step and self.next_fit is not None:
+            return self.next_fit
+        return f"vicinal.report(X{', y' if self.task else ''}, comparison=comparison).save('report.html')"
+
+    @property
+    def next_fit(self) -> str | None:
+        """The Python code that fits the method to use, a plain one if no learned one helped, or that compares in more folds.
+
+        None if no method is judged.
+        """
+        arguments = {"metric": "X, y", "density": "X"}
+        for kind in arguments:
             if self.helped[kind] == "helped":
-                return f"comparison.estimator({kind!r}, {self.best[kind]!r}).fit({arguments})"
-        if any(result.promising for result in [*self.metrics, *self.densities]):
+                return f"comparison.estimator({kind!r}, {self.best[kind]!r}).fit({arguments[kind]})"
+        if self.has_next_step:
             return (
                 f"vicinal.compare(X{', y' if self.task else ''}, n_repeats={MORE_FOLDS // self.settings['n_splits']})"
             )
-        return f"vicinal.report(X{', y' if self.task else ''}, comparison=comparison).save('report.html')"
+        plain = next((kind for kind in arguments if self.reference[kind] is not None), None)
+        return plain and f"comparison.estimator({plain!r}, {self.reference[plain]!r}).fit({arguments[plain]})"
 
     def result(self, kind: str, name: str) -> Any:
         """Return the MethodResult of a kind ("metric" or "density") and name."""

@@ -3,19 +3,60 @@
 from __future__ import annotations
 
 import warnings
-from typing import NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.model_selection import RepeatedKFold, RepeatedStratifiedKFold, train_test_split
 
 from vicinal._checks import check_choice, check_integer
+from vicinal._rows import is_frame, without_numbers
 from vicinal._supervision import code_labels, read_numbers, read_values, refuse_missing
+from vicinal._tables import ColumnType, prepare
+from vicinal._words import similar_columns
 
 TASKS = ("auto", "classes", "numbers")
 # Whole numbers with more values than this are treated as quantities, unless they are the codes of classes: values that occur about
 # equally often, each in that many rows on average and none in that many times more or fewer.
 _MANY_VALUES, _FEW_ROWS_EACH, _UNEQUAL = 20, 10, 3
+
+
+class ComparedTable(NamedTuple):
+    """The rows that are compared, and what is said of their preparation.
+
+    X : array-like or DataFrame of numbers
+    y : array-like or None
+    kinds : of the columns, if the table was prepared; otherwise None
+    notes : sentences about the preparation
+    """
+
+    X: Any
+    y: Any
+    kinds: list[ColumnType] | None
+    notes: list[str]
+
+
+def open_table(
+    X: Any,
+    y: Any,
+    types: Mapping[Any, Any] | None = None,
+    log: Sequence[str] = (),
+    missing: str | None = None,
+) -> ComparedTable:
+    """Return the rows as `compare` and `report` take them: a DataFrame with columns that are not numbers is prepared."""
+    if isinstance(y, str) and is_frame(X):
+        if y not in X.columns:
+            raise ValueError(f"y: there is no column {y!r}.{similar_columns([y], map(str, X.columns))}")
+        X, y = X.drop(columns=y), X[y].to_numpy()
+    if not is_frame(X) and len(log):
+        raise ValueError(
+            "log needs the names of columns, so it is for a DataFrame. Pass the logarithms themselves in X."
+        )
+    if not is_frame(X) or not (without_numbers(X) or len(log)):
+        return ComparedTable(X, y, None, [])
+    prepared = prepare(X, types=types, log=log, categories="codes", missing=missing or "marginalise")
+    return ComparedTable(prepared.X, y, list(prepared.encoder.feature_types_), [note.text for note in prepared.notes])
 
 
 class ComparedTargets(NamedTuple):

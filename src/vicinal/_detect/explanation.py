@@ -288,10 +288,8 @@ class _View:
         levels = steps.level_texts
         self.are_levels = np.array([k in levels for k in range(density.n_features_in_)])
         self.numbers = [
-            ColumnLevels(levels[k]) if k in levels else ColumnNumbers(kind, part, are_days=days)
-            for k, (kind, days, part) in enumerate(
-                zip(steps.kinds, steps.are_days, steps.in_units(self.whole(known)).T, strict=True)
-            )
+            ColumnLevels(levels[k]) if k in levels else ColumnNumbers(kind, part)
+            for k, (kind, part) in enumerate(zip(steps.kinds, steps.in_units(self.whole(known)).T, strict=True))
         ]
         self._range = np.nanmin(known, axis=0), np.nanmax(known, axis=0)
         ends = steps.in_units(self.whole(np.array(self._range)))

@@ -15,15 +15,13 @@ class ColumnNumbers:
     ----------
     kind : ColumnType or None
         A lattice has the decimals of its step; the noise that a density was fitted with is rounded away. Logarithms are written as
-        the numbers of the table.
+        the numbers of the table, and days as dates.
     values : array of shape (n,)
         Values of the column, from which the decimals of other columns are found.
-    are_days : bool
-        Whether they are days since 1970-01-01, which are written as dates.
     """
 
-    def __init__(self, kind: Any, values: np.ndarray, *, are_days: bool = False) -> None:
-        self._are_days = are_days
+    def __init__(self, kind: Any, values: np.ndarray) -> None:
+        self._are_days = kind is not None and kind.are_days
         self._raw = ColumnNumbers(kind._replace(log=False), np.exp(values)) if kind is not None and kind.log else None
         self.kind = kind if kind is not None and kind.kind == "lattice" and not kind.log else None
         values = values[np.isfinite(values)]
@@ -36,6 +34,11 @@ class ColumnNumbers:
             spread = high - low or abs(high) or 1.0
             decimals = int(np.clip(2 - np.floor(np.log10(spread)), 0, 300))
         self.decimals = decimals
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the values are those of the table, and neither days nor logarithms."""
+        return not self._are_days and self._raw is None
 
     def as_in_table(self, values: np.ndarray) -> np.ndarray:
         """Return training values without the noise of a lattice."""
@@ -95,6 +98,8 @@ class ColumnLevels:
     texts : list of str
         By code.
     """
+
+    is_plain = False
 
     def __init__(self, texts: list[str]) -> None:
         self.texts = texts

@@ -124,11 +124,6 @@ class Steps:
         return [ColumnType("lattice", float(step), 0.0) if step > 0 else None for step in steps]
 
     @property
-    def are_days(self) -> list[bool]:
-        """Whether each of these columns holds days since 1970-01-01, which a TableEncoder has made of dates."""
-        return [False] * len(self.names) if self.encoder is None else self.encoder.are_days
-
-    @property
     def level_texts(self) -> dict[int, list[str]]:
         """The levels of each column of levels, by the position of the column."""
         if not self.levels:

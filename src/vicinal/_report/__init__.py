@@ -21,14 +21,14 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
 
+from vicinal._categories import CodedRows
 from vicinal._compare.compare import compare
 from vicinal._compare.results import Comparison
+from vicinal._compare.rows import open_table
 from vicinal._detect.imputer import DensityImputer
 from vicinal._engine import Engine
 from vicinal._report.summarise import summarise
 from vicinal._report.views import unusual_rows
-from vicinal._rows import is_frame, truth_values, without_numbers
-from vicinal._tables import prepare
 
 __all__ = ["Report", "model_report", "report", "unusual_rows"]
 
@@ -146,33 +146,28 @@ def report(
     >>> report.html()[:15]
     '<!doctype html>'
     """
-    table: Any = X
-    types = None
-    if is_frame(table) and (without_numbers(table) or truth_values(table)):  # as `compare` prepares it
-        if isinstance(y, str):
-            table, y = table.drop(columns=y), table[y].to_numpy()
-        prepared = prepare(table, categories="codes", missing="marginalise")
-        X, types = prepared.X, prepared.feature_types
-    if feature_names is None:
-        columns = getattr(X, "columns", None)
-        count = np.shape(X)[1] if np.ndim(X) == 2 else 0
-        feature_names = [f"x{i}" for i in range(count)] if columns is None else [str(name) for name in columns]
     if comparison is None:
         comparison = compare(
             X,
             y,
-            types=types,
             n_neighbors=n_neighbors,
             fast=fast,
             random_state=random_state,
             engine=engine,
             progress=progress,
         )
+    settings = comparison.settings
+    table = open_table(X, y, settings.get("types"), settings.get("log", ()), settings.get("missing"))
+    X, y = table.X, table.y
+    if feature_names is None:
+        columns = getattr(X, "columns", None)
+        count = np.shape(X)[1] if np.ndim(X) == 2 else 0
+        feature_names = [f"x{i}" for i in range(count)] if columns is None else [str(name) for name in columns]
     X = np.asarray(X, dtype=np.float64)
-    if np.isnan(X).any():
-        X = np.asarray(
-            DensityImputer().fit_transform(X)
-        )  # only for the pictures; the figures are those of the comparison
+    if np.isnan(X).any():  # filled in only for the pictures; the figures are those of the comparison
+        levels = {k: kind.levels for k, kind in enumerate(comparison.types.values()) if kind.has_levels}
+        rows: Any = CodedRows(X, np.array(feature_names, dtype=object), levels) if levels else X
+        X = np.asarray(DensityImputer().fit_transform(rows), dtype=np.float64)
     summary = summarise(
         X,
         y,

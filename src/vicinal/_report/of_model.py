@@ -5,7 +5,7 @@ It contains no cross-validated results, because the model is fixed; the rows may
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ def summarise_model(
     *,
     title: str,
     feature_names: list[str],
+    feature_types: Sequence[Any] | None = None,
     row_names: np.ndarray,
     outliers: dict[str, Any] | None,
     notes: Iterable[str],
@@ -46,6 +47,8 @@ def summarise_model(
         The features.
     y : array of shape (n,) or None
         Classes or numbers, to colour the rows with.
+    feature_types : list of ColumnType, optional
+        The kinds of the features, by which dates and levels are written as such.
     outliers : dict or None
         The unusual rows; see `vicinal._report.views.unusual_rows`.
     code : str
@@ -53,7 +56,8 @@ def summarise_model(
     """
     estimator, notes = learned_step(model), list(notes)
     targets = None if y is None else read_targets(y, len(X), "auto", notes)
-    table, label = views.Table(X, targets, feature_names, row_names), type(estimator).__name__
+    kinds = [None] * X.shape[1] if feature_types is None else feature_types
+    table, label = views.Table(X, targets, feature_names, row_names, kinds), type(estimator).__name__
     summary = new_summary(
         title=title,
         verdict=_verdict(estimator, len(X)),

@@ -66,7 +66,7 @@ def summarise(
     targets = None
     if y is not None and comparison.metrics:
         targets = read_targets(y, len(X), comparison.task or "auto").take(kept)
-    table = views.Table(X[kept], targets, feature_names, names[kept])
+    table = views.Table(X[kept], targets, feature_names, names[kept], list(comparison.types.values()))
     summary = new_summary(
         title=title,
         verdict=_verdict(comparison),
@@ -80,14 +80,13 @@ def summarise(
         metrics=[_line(result, comparison) for result in comparison.metrics],
         densities=[_line(result, comparison) for result in comparison.densities],
         purity=_purity(comparison),
-        next=comparison.next_step if comparison.has_next_step else None,
+        next=comparison.next_fit,
         code=reproducing_code(comparison, loading),
     )
     density = comparison.best["density"] or comparison.reference["density"]
     if density is not None:
         settings = comparison.settings["fit_rows"], comparison.settings["random_state"]
-        kinds = list(comparison.types.values())
-        summary["outliers"] = views.outliers(comparison.methods["density"][density], table, *settings, kinds)
+        summary["outliers"] = views.outliers(comparison.methods["density"][density], table, *settings)
     _add_views(summary, table, comparison, engine)
     return summary
 

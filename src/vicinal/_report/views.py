@@ -18,10 +18,10 @@ from vicinal._compare.learned import images_of, learned_step
 from vicinal._compare.methods import Columns, Method
 from vicinal._compare.rows import ComparedTargets
 from vicinal._detect.explanation import explain
+from vicinal._detect.numbers import ColumnLevels, ColumnNumbers
 from vicinal._lca.penalty_search import shared_searches
 from vicinal._notebook import column_shares
 from vicinal._plain import rounded
-from vicinal._tables import ColumnType
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +43,20 @@ class Table(NamedTuple):
     targets: ComparedTargets | None
     columns: list[str]
     names: np.ndarray
+    kinds: Sequence[Any]  # ColumnType, or None where it is not known
+
+    def written(self, columns: Sequence[int]) -> list[ColumnLevels | ColumnNumbers]:
+        """Return how the values of some columns are written: dates, levels and the numbers of logarithms as in the table."""
+        return [_written(self.kinds[j], self.X[:, j]) for j in columns]
+
+
+def _written(kind: Any, values: np.ndarray) -> ColumnLevels | ColumnNumbers:
+    return ColumnLevels(kind.levels) if kind is not None and kind.levels else ColumnNumbers(kind, values)
+
+
+def _shown(column: ColumnLevels | ColumnNumbers, value: float) -> Any:
+    """Return a value as JSON: a number to four digits, unless the table writes it in another form."""
+    return rounded(value, 4) if column.is_plain else column.text(value)
 
 
 def split_rows(n: int, codes: np.ndarray | None, fit_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -118,7 +132,7 @@ def views_summary(
     targets = table.targets
     codes = None if targets is None else targets.codes
     numbers = None if targets is None or codes is not None else targets.values
-    columns = min(table.X.shape[1], MOST_COLUMNS_SHOWN)
+    written = table.written(range(min(table.X.shape[1], MOST_COLUMNS_SHOWN)))
     unusual = {str(int(np.flatnonzero(rows == row)[0])): place for place, row in enumerate(unusual_positions(summary))}
     return {
         "planes": planes,
@@ -130,8 +144,10 @@ def views_summary(
         "codes": None if codes is None else [int(code) for code in codes[rows]],
         "classes": None if targets is None else targets.classes,
         "targets": None if numbers is None else [rounded(value) for value in numbers[rows]],
-        "columns": table.columns[:columns],
-        "values": [[rounded(value, 4) for value in row[:columns]] for row in table.X[rows]],
+        "columns": [column.name(name) for column, name in zip(written, table.columns, strict=False)],
+        "values": [
+            [_shown(column, value) for column, value in zip(written, row, strict=False)] for row in table.X[rows]
+        ],
         "n": len(table.X),
     }
 
@@ -184,9 +200,7 @@ def path_of(metric: Any, label: str) -> dict[str, Any] | None:
     }
 
 
-def outliers(
-    method: Method, table: Table, fit_rows: int, seed: int, kinds: Sequence[ColumnType], most: int = 10
-) -> dict[str, Any] | None:
+def outliers(method: Method, table: Table, fit_rows: int, seed: int, most: int = 10) -> dict[str, Any] | None:
     """Return the least likely rows, each scored under the density of the others in the columns of which it is one."""
     X = table.X
     rows = np.arange(len(X))
@@ -201,7 +215,7 @@ def outliers(
         return None
     scores = detector.scored_table(explain=False)
     strangest = np.argsort(detector.training_scores_, kind="stable")[:most]
-    why = _reasons(detector, X[rows], strangest, table.columns, kinds)
+    why = _reasons(detector, table._replace(X=X[rows]), strangest)
     return unusual_rows(method.label, scores, strangest, why, rows, table.names)
 
 
@@ -256,14 +270,8 @@ def _detector(density: Any, unfitted: Any, X: np.ndarray) -> "DensityOutlierDete
         return DensityOutlierDetector(unfitted).fit(X)
 
 
-def _reasons(
-    detector: "DensityOutlierDetector",
-    X: np.ndarray,
-    strangest: np.ndarray,
-    names: list[str],
-    kinds: Sequence[ColumnType],
-) -> list[list[str]]:
-    """Return sentences about what makes each of some rows unusual.
+def _reasons(detector: "DensityOutlierDetector", table: Table, strangest: np.ndarray) -> list[list[str]]:
+    """Return sentences about what makes each of some rows of the detector unusual.
 
     If the density cannot explain rows, an LCA of its columns is used, whose kernel includes correlations. Its penalty is a fixed share
     of the variances, because a search would take longer than everything else here.
@@ -271,16 +279,16 @@ def _reasons(
     from vicinal import LCA, DensityOutlierDetector
 
     as_unusual = np.ones(1, dtype=bool)  # all of them are
-    columns = Columns.of(kinds)
+    columns, used = Columns.of(table.kinds), list(range(table.X.shape[1]))
     try:
         explained = explain(detector, None, as_unusual, strangest)
     except TypeError:
         used = [*columns.measured, *columns.levels]
-        scaled = X[:, used]
-        variances = scaled[:, : len(columns.measured)].var(axis=0)
-        names = [names[j] for j in used]
-        texts = {len(columns.measured) + k: kinds[j].levels for k, j in enumerate(columns.levels)}
-        rows: Any = CodedRows(scaled, np.array(names, dtype=object), texts) if texts else scaled
+        variances = table.X[:, columns.measured].var(axis=0)
+        texts = {len(columns.measured) + k: table.kinds[j].levels for k, j in enumerate(columns.levels)}
+        rows: Any = table.X[:, used]
+        if texts:
+            rows = CodedRows(rows, np.array([table.columns[j] for j in used], dtype=object), texts)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -288,5 +296,9 @@ def _reasons(
                 explained = explain(DensityOutlierDetector.from_density(stand_in), None, as_unusual, strangest)
         except (ValueError, np.linalg.LinAlgError):
             return [[] for _ in strangest]
-    explained = replace(explained, names=names)
+    written = [
+        of_density if isinstance(of_density, ColumnLevels) else of_table
+        for of_density, of_table in zip(explained.numbers, table.written(used), strict=True)
+    ]
+    explained = replace(explained, names=[table.columns[j] for j in used], numbers=written)
     return [explained.reasons(i) for i in range(len(strangest))]

@@ -27,6 +27,7 @@ KINDS = (
 MEASURED = ("continuous", "lattice")
 # The kinds that `LCA` and `ParzenWindows` learn as levels beside the quantities.
 LEVELS = ("boolean", "category")
+DAYS = "days"  # the format of a quantity that was made of dates
 
 # Values tie if more than this share of the rows repeat an earlier one.
 _MANY_REPEATS = 0.05
@@ -77,8 +78,8 @@ class ColumnType(NamedTuple):
     step, offset : float or None
         The lattice: its values are ``offset + k * step`` with whole numbers k. None for other kinds.
     format : str or None
-        The format of dates that are written as text: "ISO8601", or a format of ``strptime``; the levels of a column of codes, as JSON.
-        None for other kinds.
+        The format of dates that are written as text: "ISO8601", or a format of ``strptime``; the levels of a column of codes, as JSON;
+        "days" for a quantity that counts the days since 1970-01-01, which a :class:`vicinal.TableEncoder` makes of dates. None for others.
     tied : float
         The share of the rows of a tied column whose value occurs in an earlier row. It is 0 for real
         measurements; a density of many tied values can be made arbitrarily high. A tied column that the user declares
@@ -107,7 +108,12 @@ class ColumnType(NamedTuple):
     def spec(self) -> str:
         """The string that selects this kind: "lattice:0.5", "date:%d/%m/%Y", "boolean"."""
         detail = self.format if self.step is None else repr(float(self.step)) + (":log" if self.log else "")
-        return f"{self.kind}:{detail}" if detail else self.kind
+        return f"{self.kind}:{detail}" if detail and detail != DAYS else self.kind
+
+    @property
+    def are_days(self) -> bool:
+        """Whether the values are days since 1970-01-01, which are shown as dates."""
+        return self.format == DAYS
 
     @property
     def measured(self) -> bool:
@@ -197,7 +203,7 @@ def _names_rows(name: str, found: np.ndarray, distinct: np.ndarray) -> bool:
 def requested_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> ColumnType:
     """Return the kind of a column of numbers that the user requests, with details from the values."""
     if isinstance(asked, ColumnType):
-        found = requested_type(values, asked.spec, name)
+        found = requested_type(values, asked.spec, name)._replace(format=asked.format, log=asked.log)
         return found if asked.offset is None else found._replace(offset=asked.offset)
     if not isinstance(asked, str):
         raise TypeError(f"types: the kind of {name!r} must be a string or a ColumnType, got {type(asked).__name__}.")

@@ -163,12 +163,6 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         return [_unpacked(kind) for kind in self._feature_types]
 
     @property
-    def are_days(self) -> list[bool]:
-        """Whether each column of the output holds the days of a date since 1970-01-01."""
-        check_is_fitted(self, "_columns")
-        return [part == "days" for part in self._parts]
-
-    @property
     def level_texts(self) -> dict[int, list[str]]:
         """The levels of each column of levels or codes, in their order, by its position in the output."""
         check_is_fitted(self, "_columns")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._tables.column_type import ColumnType, TableError, number_type
+from vicinal._tables.column_type import DAYS, ColumnType, TableError, number_type
 from vicinal._tables.frames import MOST_LEVELS, as_numbers, is_numeric, read_dates
 from vicinal._words import count
 
@@ -66,7 +66,7 @@ def outputs_of(
         return outputs
     dates = read_dates(column, kind.format)
     days = number_type(_days(dates))
-    parts = [] if days.kind == "constant" else [("days", days)]
+    parts = [] if days.kind == "constant" else [("days", days if days.has_levels else days._replace(format=DAYS))]
     for name, varying in _VARIES.items():
         if varying(dates).nunique() > 1:
             parts += [(f"{name}_sin", kind._replace(format=None)), (f"{name}_cos", kind._replace(format=None))]

@@ -186,7 +186,8 @@ def _write_report(
         loading=loading_code(arguments, table),
         engine=engine,
     )
-    report.summary["next"] = next_command(result, arguments) if result.has_next_step else None
+    if result.has_next_step:
+        report.summary["next"] = next_command(result, arguments)
     arguments.check_interrupted()
     write_text(arguments.report, report.html())
     console.say(f"wrote {arguments.report}.")

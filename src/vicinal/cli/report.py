@@ -72,6 +72,7 @@ def report(arguments: Namespace, console: Console) -> None:
             y,
             title=f"vicinal: {arguments.model} on {'stdin' if arguments.data == '-' else arguments.data}",
             feature_names=names,
+            feature_types=None if model.encoder is None else model.encoder.feature_types_,
             row_names=row_names,
             outliers=outliers,
             notes=notes,
