@@ -1925,12 +1925,46 @@ def test_rows_that_were_filled_in_are_not_flagged_for_it(folder, capsys):
         assert p_values[:10].min() > 0.01
 
 
-def test_learn_and_score_with_many_rows_tell_that_score_ranks_them(odd_rows, capsys, monkeypatch):
+def test_score_uses_the_scores_of_the_training_rows_in_the_model_file(odd_rows, capsys, monkeypatch):
+    assert run("learn", "rows.csv", "--method", "parzen", "--missing", "drop", "-o", "m.vicinal", "-q") == OK
+    model_io.save(model_io.load("m.vicinal"), "alone.vicinal")  # without them
+    scores = ["--missing", "drop", "--explain", "--level", "0.03", "-o"]
     monkeypatch.setattr("vicinal.cli.models._SLOW_TO_RANK", 300)
-    assert run("learn", "rows.csv", "--method", "parzen", "--missing", "drop", "-o", "m.vicinal") == OK
+    assert run("score", "alone.vicinal", "rows.csv", *scores, "alone.csv") == OK
+    assert run("score", "alone.vicinal", "--training", "-o", "alone-training.csv") == OK
     assert "score first ranks the 398 training rows, each without itself" in capsys.readouterr().err
-    assert run("score", "m.vicinal", "--training", "-o", "s.csv") == OK
-    assert "score first ranks the 398 training rows, each without itself" in capsys.readouterr().err
+    monkeypatch.setattr(
+        "vicinal.DensityOutlierDetector.from_density", lambda *args, **more: pytest.fail("ranked again")
+    )
+    assert run("score", "m.vicinal", "rows.csv", *scores, "scores.csv") == OK
+    assert run("score", "m.vicinal", "--training", "-o", "training.csv") == OK
+    assert "first ranks" not in capsys.readouterr().err
+    for ranked, alone in (("scores.csv", "alone.csv"), ("training.csv", "alone-training.csv")):
+        assert Path(ranked).read_text() == Path(alone).read_text()
+    described = model_io.describe("m.vicinal")
+    assert described["class"] == "sklearn.Pipeline"
+    assert {name: described[name] for name in ("class", "parameters", "attributes")} == {
+        name: model_io.describe("alone.vicinal")[name] for name in ("class", "parameters", "attributes")
+    }
+
+
+def test_a_model_of_a_stochastic_fit_is_saved_without_scores_of_its_training_rows(folder, monkeypatch):
+    pd.DataFrame(np.random.default_rng(0).normal(size=(300, 2)), columns=["a", "b"]).to_csv("t.csv", index=False)
+    monkeypatch.setattr("vicinal.DensityOutlierDetector.from_density", lambda *args, **more: pytest.fail("ranked"))
+    learn = [
+        "learn",
+        "t.csv",
+        "--method",
+        "lca",
+        "--set",
+        "reg=0.1",
+        "--set",
+        "solver=stochastic",
+        "-o",
+        "m.vicinal",
+        "-q",
+    ]
+    assert run(*learn) == OK
 
 
 def test_compare_names_the_task_numbers_for_a_target_without_repetitions(folder, capsys):

@@ -39,6 +39,7 @@ from vicinal import (
 from vicinal._model_files.classes import _CLASSES, find_class, name_of_class
 from vicinal._model_files.codec import Reader, Writer
 from vicinal._model_files.container import read_arrays, write_arrays
+from vicinal._model_files.model_file import write_model
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = np.resize([0, 1], 40)
@@ -478,3 +479,22 @@ def test_version_of_scikit_learn_in_a_file_is_shown_in_plain_characters(tmp_path
         io.load(tmp_path / "model.vicinal")
     assert str(caught[0].message).isascii()
     assert "\x1b" not in str(caught[0].message)
+
+
+def test_a_mark_of_another_kind_of_model_is_refused():
+    density = vicinal.ParzenWindows().fit(X)
+    detector = DensityOutlierDetector.from_density(density)
+    write_model(detector, "ranked.vicinal", ranked=True)
+    loaded = io.load("ranked.vicinal")
+    assert type(loaded) is ParzenWindows
+    assert (loaded.score_samples(X) == density.score_samples(X)).all()
+    tree = json.loads(read_arrays("ranked.vicinal")[0])
+    for estimator, kind in ((detector, "another"), (density, tree["is"]), (DensityOutlierDetector(), tree["is"])):
+        writer = Writer()
+        mark = {**tree, "is": kind, "estimator": writer.estimator(estimator)}
+        write_arrays("forged.vicinal", json.dumps(mark), writer.arrays)
+        for read in (io.load, io.describe, io.load_components):
+            with pytest.raises(
+                ValueError, match=r"cannot load 'forged\.vicinal': its description is not valid|a kind of model that"
+            ):
+                read("forged.vicinal")

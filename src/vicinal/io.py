@@ -7,21 +7,13 @@
   module, a faiss index, an ONNX model, or sentence-transformers modules.
 """
 
-import json
-import os
-import warnings
-from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
-import sklearn
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from vicinal._callers import callers_line
 from vicinal._files import open_rows
-from vicinal._model_files.codec import Reader, Writer
-from vicinal._model_files.container import parse_json, read_arrays, write_arrays
 from vicinal._model_files.exports import (
     MapStep,
     to_faiss,
@@ -30,7 +22,7 @@ from vicinal._model_files.exports import (
     to_sentence_transformers,
     to_torch,
 )
-from vicinal._version import __version__
+from vicinal._model_files.model_file import components_of, description_of, read, read_model, write_model
 
 __all__ = [
     "MapStep",
@@ -104,16 +96,7 @@ def save(estimator: BaseEstimator, path: str | PathLike[str], *, training_rows: 
             f"save expected an estimator, got {got.__name__}. "
             "Pass an instance of one of vicinal's estimators, usually a fitted one."
         )
-    writer = Writer(training_rows=training_rows)
-    tree = {"vicinal": __version__, "sklearn": sklearn.__version__, "estimator": writer.estimator(estimator)}
-    write_arrays(path, json.dumps(tree, separators=(",", ":"), allow_nan=False), writer.arrays)
-    if writer.callbacks:
-        warnings.warn(
-            f"the model file does not contain {' and '.join(writer.callbacks)}, because a file never contains functions. The loaded "
-            "estimator has callback=None; set it again with set_params before the next fit.",
-            UserWarning,
-            stacklevel=callers_line(),
-        )
+    write_model(estimator, path, training_rows=training_rows)
 
 
 def load(path: str | PathLike[str]) -> Any:
@@ -144,7 +127,7 @@ def load(path: str | PathLike[str]) -> Any:
     sklearn.exceptions.InconsistentVersionWarning
         If the file holds an estimator of scikit-learn (a scaler in a pipeline) of another version.
     """
-    return _read(path, _estimator_of)
+    return read_model(path).estimator
 
 
 def describe(path: str | PathLike[str]) -> dict[str, Any]:
@@ -171,7 +154,7 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
     ...     io.describe(os.path.join(folder, "density.vicinal"))["parameters"]
     {'bandwidth': 0.5, 'categorical_features': 'from_dtype', 'max_categories': 32, 'engine': None}
     """
-    return _read(path, _description_of)
+    return read(path, description_of)
 
 
 def load_components(path: str | PathLike[str]) -> NDArray[Any]:
@@ -186,62 +169,4 @@ def load_components(path: str | PathLike[str]) -> NDArray[Any]:
     -------
     ndarray of shape (n_components, n_features)
     """
-    return _read(path, _components_of)
-
-
-def _read(path: str | PathLike[str], make: Callable[[Any, Any], Any]) -> Any:
-    try:
-        text, arrays = read_arrays(path)
-        return make(parse_json(text), arrays)
-    except FileNotFoundError:
-        raise
-    except MemoryError:
-        raise ValueError(f"cannot load {os.fspath(path)!r}: the model does not fit into memory.") from None
-    except OSError as error:
-        raise ValueError(f"cannot load {os.fspath(path)!r}: {error.strerror or error}.") from error
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        # The checksum agrees, so this was written on purpose, or by another vicinal.
-        reason = str(error) if isinstance(error, ValueError) else f"its description is not valid ({error!r})."
-        reason = reason if len(reason) <= 500 else f"{reason[:500]}…"
-        raise ValueError(f"cannot load {os.fspath(path)!r}: {reason}") from error
-
-
-def _estimator_of(tree: Any, arrays: Any) -> BaseEstimator:
-    reader = Reader(arrays)
-    estimator = reader.estimator(tree["estimator"])
-    reader.warn_of_other_scikit_learn(str(tree["sklearn"]))
-    return estimator
-
-
-def _description_of(tree: Any, arrays: Any) -> dict[str, Any]:
-    estimator = tree["estimator"]
-    return {
-        "class": estimator["class"],
-        "vicinal": tree["vicinal"],
-        "sklearn": tree["sklearn"],
-        "parameters": {name: _brief(value) for name, value in estimator["parameters"].items()},
-        "attributes": {name: _brief(value) for name, value in estimator["attributes"].items()},
-        "arrays": {name: {"dtype": str(array.dtype), "shape": array.shape} for name, array in arrays.items()},
-    }
-
-
-def _brief(tree: Any) -> Any:
-    """Return a plain value as it is, anything else in a few words."""
-    if not isinstance(tree, (dict, list)):
-        return tree
-    if isinstance(tree, list):
-        return f"list of {len(tree)}"
-    return {"array": "array {name}", "estimator": "{class}", "record": "{class}"}.get(tree["is"], "{is}").format_map(
-        tree
-    )
-
-
-def _components_of(tree: Any, arrays: Any) -> NDArray[Any]:
-    estimator = tree["estimator"]
-    attributes = estimator["attributes"]
-    if "components_" not in attributes:
-        raise ValueError(
-            f"its {estimator['class']} has no components_, so it is not a fitted metric. If it is a pipeline, load it and use "
-            "its transform."
-        )
-    return Reader(arrays).value(attributes["components_"])
+    return read(path, components_of)

@@ -298,6 +298,24 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         found._store_training_table(constants_in(Steps(found.density_)), None)
         return found
 
+    def at_level(self, contamination: float) -> Self:
+        """Return a fitted detector with the same scores that flags rows at another level.
+
+        Parameters
+        ----------
+        contamination : float
+            As in the constructor.
+
+        Returns
+        -------
+        DensityOutlierDetector
+        """
+        check_is_fitted(self)
+        other = copy(self).set_params(contamination=contamination)
+        other._check_parameters()
+        other.offset_ = other._ranks.threshold(contamination)
+        return other
+
     @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density and compute the leave-one-out scores of the training rows.

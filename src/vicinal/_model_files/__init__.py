@@ -3,6 +3,7 @@
 ::
 
       estimator  <->  codec.py: a tree of JSON values and arrays  <->  container.py: bytes with a checksum  ->  replacing.py
+      model_file.py: the whole, and the scores of the training rows of a density
 
       permitted contents, which both the writer and the reader check
           classes.py       the closed set of classes, and what a parameter may hold

@@ -6,6 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from vicinal._detect.steps import fit_prepared, takes_levels
@@ -22,7 +23,6 @@ from vicinal.cli.models import (
     make_engine,
     make_estimator,
     save_model,
-    say_if_slow_to_rank,
     set_engine,
     set_parameter,
 )
@@ -42,6 +42,10 @@ _SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "local-lca", "nca", "parzen"), 5_0
 _MOST_COMPONENTS = 2_000
 _FOR_WIDE_TABLES = {name: "manifold-parzen" if name in ("local-lca", "parzen") else "rca" for name in _SQUARE}
 _FROM_FILES = ("lca", "lca-gauss", "nca", "rca")  # the methods that learn from rows in a file
+_FROM_SAMPLES = (
+    "stochastic",
+    "stream",
+)  # solvers that do not visit all pairs of rows, as scores of the training rows do
 _UNSUPERVISED = ("lca", "lca-gauss", "local-lca", "parzen", "manifold-parzen")
 
 
@@ -66,18 +70,16 @@ def learn(arguments: Namespace, console: Console) -> None:
     start = time.perf_counter()
     _report_passes(estimator, console)
     try:
-        model = _fit(estimator, prepared, supervision, engine, arguments, console)
+        model, detector = _fit(estimator, prepared, supervision, engine, arguments, console)
     except KeyboardInterrupt:
         console.say(f"nothing was written to {arguments.output}.")
         raise
     seconds = time.perf_counter() - start
-    save_model(model, arguments.output)
+    save_model(model if detector is None else detector, arguments.output, ranked=detector is not None)
     summary = _summary(arguments, estimator, prepared, dependent, seconds)
     console.say(_sentence(summary))
     if prepared.encoder.levels_:
         console.say(levels_text(estimator, prepared))
-    if method in _UNSUPERVISED:
-        say_if_slow_to_rank(model[-1], console)
     if arguments.interrupted():
         console.say("this is the best model so far; the fit was not completed.")
         raise KeyboardInterrupt
@@ -226,8 +228,8 @@ def _fit(
     engine: Engine,
     arguments: Namespace,
     console: Console,
-) -> Pipeline:
-    """Return the encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns."""
+) -> tuple[Pipeline, Any]:
+    """Return the encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns, and its detector."""
     from sklearn.decomposition import PCA
     from sklearn.utils import get_tags
 
@@ -266,8 +268,24 @@ def _fit(
         _gather(estimator, engine, prepared.X.shape, console)
     if hasattr(estimator, "callback"):
         estimator.callback = None  # which reported the passes
+    detector = None if arguments.method not in _UNSUPERVISED else _detector(model, arguments, console)
     set_engine(estimator, None)  # a model does not contain the settings of the machine that made it
-    return model
+    if detector is not None:
+        detector.density = clone(model)
+    return model, detector
+
+
+def _detector(model: Pipeline, arguments: Namespace, console: Console) -> Any:
+    """Return the detector of a density, whose scores of the training rows `score` needs; None if they take longer than the fit."""
+    from vicinal import DensityOutlierDetector
+
+    if getattr(model[-1], "solver_", "") in _FROM_SAMPLES or arguments.interrupted():
+        return None
+    console.doing("ranking the training rows, each without itself")
+    try:
+        return DensityOutlierDetector.from_density(model)
+    except (ValueError, TypeError):  # `score` names the reason
+        return None
 
 
 def _gather(density: Any, engine: Engine, shape: tuple[int, int], console: Console) -> None:

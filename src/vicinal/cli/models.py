@@ -127,6 +127,7 @@ class Model(NamedTuple):
     encoder : the TableEncoder at the beginning, or None
     names, n_features : of the features
     log_scale : the logarithm of the volume to which a unit volume of the features is mapped; NaN if it is not known
+    detector : the DensityOutlierDetector of the density, if the file holds the scores of its training rows
     """
 
     pipeline: Any
@@ -136,6 +137,7 @@ class Model(NamedTuple):
     names: Any
     n_features: int
     log_scale: float
+    detector: Any = None
 
     @property
     def kind(self) -> str:
@@ -165,12 +167,12 @@ class Model(NamedTuple):
         return cls(pipeline, whole, learned_step(pipeline), encoder, names, whole.n_features_in_, log_scale)
 
 
-def save_model(model: "BaseEstimator", path: str) -> None:
-    """Write a model file completely or not at all."""
-    from vicinal import io
+def save_model(model: "BaseEstimator", path: str, *, ranked: bool = False) -> None:
+    """Write a model file completely or not at all; with `ranked`, of the density of a detector, with the scores of its training rows."""
+    from vicinal._model_files.model_file import write_model
 
     try:
-        io.save(model, path)
+        write_model(model, path, ranked=ranked)
     except OSError as error:
         raise output_failure(path, error) from error
 
@@ -179,11 +181,11 @@ def load_model(path: str, engine: "Engine | None") -> Model:
     """Load a model file, and set its engine."""
     from sklearn.pipeline import Pipeline
 
-    from vicinal import io
+    from vicinal._model_files.model_file import read_model
     from vicinal._tables import TableEncoder
 
     try:
-        pipeline = io.load(path)
+        pipeline, detector = read_model(path)
     except FileNotFoundError as error:
         raise Failure(MODEL, f"cannot load {path}: there is no such file.") from error
     except (ValueError, OSError) as error:
@@ -201,7 +203,7 @@ def load_model(path: str, engine: "Engine | None") -> Model:
     if not hasattr(pipeline, "n_features_in_"):
         raise Failure(MODEL, f"{path} holds a {type(estimator).__name__} that was not fitted. Fit it before saving.")
     set_engine(estimator, engine)
-    return Model.of_pipeline(pipeline)
+    return Model.of_pipeline(pipeline)._replace(detector=detector)
 
 
 def open_model(arguments: Namespace, console: Console) -> "tuple[Model, pd.DataFrame, Picked]":

@@ -50,7 +50,8 @@ def score(arguments: Namespace, console: Console) -> None:
             "--fdr is for new rows: the p-values of training rows are ranks, for which no false discovery rate can be controlled. "
             "Omit --fdr or --training.",
         )
-    say_if_slow_to_rank(model.estimator, console)
+    if model.detector is None:
+        say_if_slow_to_rank(model.estimator, console)
     console.doing("ranking the training rows, each without itself")
     detector = detector_of(model, arguments.level)
     console.doing("scoring rows")
@@ -151,8 +152,11 @@ def detector_of(model: Model, level: float | None = None) -> "DensityOutlierDete
                 "--level: the model is a DensityOutlierDetector, whose level was chosen when it was fitted. Omit --level.",
             )
         return DensityOutlierDetector.from_pipeline(model.pipeline)
+    level = 0.01 if level is None else level
+    if model.detector is not None:
+        return model.detector.at_level(level)
     try:
-        return DensityOutlierDetector.from_density(model.pipeline, contamination=0.01 if level is None else level)
+        return DensityOutlierDetector.from_density(model.pipeline, contamination=level)
     except NotFittedError as error:
         raise Failure(MODEL, one_line(error)) from error
     except (ValueError, TypeError) as error:
