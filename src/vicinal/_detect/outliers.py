@@ -83,7 +83,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     ``score_samples`` and ``p_values`` treat their rows as new, even if they are training rows.
 
     The training rows may contain outliers, including groups that raise each other's density. The score therefore also uses
-    the distance to a neighbour outside of such groups, and training rows have no outliers as neighbours; see Notes.
+    the distance to a neighbour outside of such groups; see Notes.
 
     Parameters
     ----------
@@ -130,18 +130,18 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     small. Any other density, and pipelines with steps that mix columns (PCA), are fitted again for each of ``cv`` folds. Steps that treat each column by itself (scalers, :class:`TableEncoder`, :class:`Dequantizer`, imputers) stay as
     they were learned from all rows. With a :class:`Dequantizer`, the score of a new row is the mean over draws of the noise.
 
-    The score of a new row is its log-density. The training rows may contain outliers, which should not be neighbours of each other, and
-    groups of which raise each other's density. Unless ``largest_group`` is None, they therefore have a second score: the logarithm
+    The score of a new row is its log-density. The training rows may contain groups of outliers, which raise
+    each other's density. Unless ``largest_group`` is None, they therefore have a second score: the logarithm
     of the kernel at the k-th nearest training row, where k is the share ``largest_group`` of the rows. That neighbour is
     outside of any smaller group, however tight, and inside of any larger cluster. (For more than 400 rows, an even sample
     of 400 rows is used.) Distances are in units of the kernel of the density (of the covariance that all kernels share, if each
     row has its own), or in standard deviations of the columns if the density is not one of vicinal. The second score is shifted and scaled to the median and the interquartile range of the
-    log-densities of the training rows, and the lower of the two scores counts, in nats of ``density_``. The 5 % of the rows with the
-    lowest scores are left out as neighbours, the densities are computed again, and the kernel at the fifth nearest of the remaining rows is a third score.
+    log-densities of the training rows, and the lower of the two scores counts, in nats of ``density_``. If k exceeds 20, the kernel at the
+    twentieth nearest row is a third score of the training rows.
 
-    The order of the training rows is that of these scores. If more than a fifth of the rows that would be left out then do not
-    belong to the least dense quarter of the training rows, a group of outliers hides in these rows, and new rows are scored by the lower of the two scores as well
-    (always, if ``largest_group`` is a number). The values of ``training_scores_`` are the scores by which new rows are ranked, in the order of the training
+    The order of the training rows is that of these scores. If more than a fifth of the 5 % of the rows with the lowest scores do not
+    belong to the least dense quarter of the training rows, a group of outliers hides in these rows, and new rows are scored by the
+    lower of the two scores as well (always, if ``largest_group`` is a number). The values of ``training_scores_`` are the scores by which new rows are ranked, in the order of the training
     rows, so that p-values follow scores.
 
     A row with missing values is scored by its known values, and ranked among the training rows that have these columns; its score

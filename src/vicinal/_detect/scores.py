@@ -1,19 +1,18 @@
-"""Scores of rows, low for outliers: views of a row, one scale for all of them, and ranks.
+"""Scores of rows, low for outliers: views of a row at several distances, on one scale, and ranks.
 
 1. The log-density; of a training row, under a density that was computed without it.
 2. The kernel at the k-th nearest row, where k is a share of the rows: that neighbour is outside of any smaller group of outliers.
-3. For training rows only: the kernel at the fifth nearest of the rows that are left as neighbours.
+3. For training rows only: the kernel at the twentieth nearest row, between the two.
 
 The views need nothing of a density but its log-densities and the units of its distances (`Part`), so that they exist for every density.
 
-"Which of these rows are unusual?" and "is this new row unlike them?" are different questions.  A new row is compared with all training
-rows, because these are the only information about ordinary rows: its score is the log-density.  The training rows themselves may include
-outliers, which should not count as neighbours: the lowest view counts, the most unusual rows are left out as neighbours (they keep a
-score), and all rows are compared with the rest.  If many of the rows that are left out are dense, a group of outliers hides in the
-training rows, and then the lower of the first two views counts for new rows as well.
+"Which of these rows are unusual?" and "is this new row unlike them?" are different questions.  The training rows themselves may include
+groups of outliers, which raise each other's density: they are ranked by the lowest view.  A new row is compared with all training
+rows, because these are the only information about ordinary rows: its score is the log-density.  If many of the most unusual training rows
+are dense, a group of outliers hides among them, and then the lower of the first two views counts for new rows as well.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,13 +24,11 @@ _FEWEST_NEIGHBORS = 3
 # The k-th neighbour is far away, so a sample of this many rows represents all of them.
 _MOST_REFERENCES = 400
 _QUERIES = 20_000  # rows at a time, because a copy of all rows of a large table would fill the memory
-# The share of the rows that are left out as neighbours. It is too small to remove a cluster of the data.
-_LEFT_OUT = 0.05
-_NEIGHBOR = 5  # the neighbour whose distance is the third view
+_NEIGHBOR = 20  # the neighbour of the third view
 LARGEST_GROUP = 0.1  # of "auto"
-# If more than a fifth of the rows that are left out do not belong to the least dense quarter of all rows, a group hides among them. Among
-# rows without outliers, those that are left out have a low density.
-_HIDING, _LEAST_DENSE = 0.2, 0.25
+# A group hides if more than a fifth of the most unusual 5 % of the rows do not belong to the least dense quarter of all rows. The most
+# unusual rows of a table without outliers have a low density.
+_MOST_UNUSUAL, _HIDING, _LEAST_DENSE = 0.05, 0.2, 0.25
 
 
 class Part(NamedTuple):
@@ -41,7 +38,7 @@ class Part(NamedTuple):
     rows : (n, d), all training rows, as this density takes them
     units : (d, d), or (d,) for a diagonal: the map to coordinates in which distances between rows are compared
     engine : the engine of the density
-    log_densities : the log-densities of the m rows; its argument is None, or (n,): which training rows remain in the density
+    log_densities : (m,)
     asked : (n, d), the training rows as queries, if these have other coordinates: levels that depend on the row itself
     """
 
@@ -49,7 +46,7 @@ class Part(NamedTuple):
     rows: np.ndarray
     units: np.ndarray
     engine: Any
-    log_densities: Callable[[np.ndarray | None], np.ndarray]
+    log_densities: np.ndarray
     asked: np.ndarray | None = None
 
     @property
@@ -125,7 +122,7 @@ def training_scores(
         The share of the rows that a group of outliers may have. "auto" is `LARGEST_GROUP`, and the second score of new rows is used
         only if a group hides in the training rows.
     """
-    log_densities = _gathered(parts, [part.log_densities(None) for part in parts])
+    log_densities = _gathered(parts, [part.log_densities for part in parts])
     if np.isnan(log_densities).any():
         raise ValueError(
             f"cv left {int(np.isnan(log_densities).sum())} of {len(rows)} training rows without a score. Use folds "
@@ -134,36 +131,26 @@ def training_scores(
     alone = TrainingScores(log_densities, log_densities, log_densities, None)
     if largest_group is None or len(rows) < _FEWEST_ROWS:
         return alone
+    counts = np.ones(len(rows)) if weight is None else weight
     share = LARGEST_GROUP if isinstance(largest_group, str) else float(largest_group)
     reference = reference_positions(len(rows), weight)
-    own = np.full(len(rows), -1)
-    own[reference] = np.arange(len(reference))
-
-    def kernel_outside_of_groups(part: Part) -> np.ndarray:
-        neighbors, itself = part.rows[reference], own[part.positions]
-        k = outside_of_groups(share, len(neighbors))
-        return kernel_at_kth(neighbors, part.units, part.engine, k, part.queries, itself)
-
-    views = [log_densities, _gathered(parts, [kernel_outside_of_groups(part) for part in parts])]
+    views = [log_densities, _kernels(parts, reference, outside_of_groups(share, len(reference)))]
     scales = [scale_of_scores(view, weight) for view in views]
     if not np.isfinite(scales).all() or min(scale.width for scale in scales) <= 0:
         return alone
     groups = GroupScores(rows[reference], units, share, np.array(scales))
-    lowest = lowest_of(views, scales)
-    if any(is_streamed(part.rows, part.engine) for part in parts):  # only densities of rows in a file are computed
-        ranking, hides = lowest, False
-    else:
-        counted = np.ones(len(rows), dtype=bool) if weight is None else weight > 0
-        remaining = _without_lowest(lowest, weight, counted)
-        density = _gathered(parts, [part.log_densities(remaining) for part in parts])
-        near = _gathered(parts, [_kernel_at_fifth(part, remaining) for part in parts])
-        ranking = _lowest([density, views[1], near], weight)
-        left_out = counted & ~_without_lowest(ranking, weight, counted)
-        dense = log_densities > weighted_quantile(log_densities, weight, _LEAST_DENSE)
-        hides = bool((left_out & dense).sum() > _HIDING * left_out.sum())
+    scores = lowest = lowest_of(views, scales)
+    in_memory = not any(is_streamed(part.rows, part.engine) for part in parts)
+    if outside_of_groups(share, len(rows)) > _NEIGHBOR and in_memory:
+        near = _kernels(parts, np.flatnonzero(counts), _NEIGHBOR)
+        if (scale := scale_of_scores(near, weight)).width > 0:
+            lowest = lowest_of([*views, near], [*scales, scale])
+    unusual = lowest < weighted_quantile(lowest, weight, _MOST_UNUSUAL)
+    dense = log_densities > weighted_quantile(log_densities, weight, _LEAST_DENSE)
+    hides = counts[unusual & dense].sum() > _HIDING * counts[unusual].sum()
     if isinstance(largest_group, str) and not hides:
-        return TrainingScores(log_densities, log_densities, ranking, None)
-    return TrainingScores(log_densities, lowest, ranking, groups)
+        return TrainingScores(log_densities, log_densities, lowest, None)
+    return TrainingScores(log_densities, scores, lowest, groups)
 
 
 def _gathered(parts: Sequence[Part], scores: Sequence[np.ndarray]) -> np.ndarray:
@@ -190,10 +177,16 @@ def outside_of_groups(largest_group: float, n_rows: int) -> int:
     return max(int(np.ceil(largest_group * n_rows)), _FEWEST_NEIGHBORS)
 
 
-def _kernel_at_fifth(part: Part, remaining: np.ndarray) -> np.ndarray:
-    """Return the logarithm of the kernel at the fifth nearest of the training rows that remain as neighbours."""
-    place = np.where(remaining, np.cumsum(remaining) - 1, -1)[part.positions]
-    return kernel_at_kth(part.rows[remaining], part.units, part.engine, _NEIGHBOR, part.queries, place)
+def _kernels(parts: Sequence[Part], neighbors: np.ndarray, k: int) -> np.ndarray:
+    """Return the logarithm of the kernel of each training row at the k-th nearest of some training rows, without itself."""
+    place = np.full(len(parts[0].rows), -1)
+    place[neighbors] = np.arange(len(neighbors))
+
+    def of_part(part: Part) -> np.ndarray:
+        rows = part.rows if len(neighbors) == len(part.rows) else part.rows[neighbors]
+        return kernel_at_kth(rows, part.units, part.engine, k, part.queries, place[part.positions])
+
+    return _gathered(parts, [of_part(part) for part in parts])
 
 
 def kernel_at_kth(
@@ -246,25 +239,6 @@ def lowest_of(views: Sequence[np.ndarray], scales: Sequence[ScoreScale]) -> np.n
         ],
         axis=0,
     )
-
-
-# -- the training rows -------------------------------------------------------------------------------------------------
-
-
-def _lowest(views: list[np.ndarray], weight: np.ndarray | None) -> np.ndarray:
-    """Return the lowest of the scores, without those that most rows share."""
-    scales = [scale_of_scores(view, weight) for view in views]
-    usable = [place for place, scale in enumerate(scales) if scale.width > 0 or place == 0]
-    first = scales[0] if scales[0].width > 0 else ScoreScale(scales[0].median, 1.0)
-    return lowest_of([views[place] for place in usable], [first, *(scales[place] for place in usable[1:])])
-
-
-def _without_lowest(scores: np.ndarray, weight: np.ndarray | None, counted: np.ndarray) -> np.ndarray:
-    """Return which rows remain neighbours: at least 95 % of those that count, and of their weight."""
-    line = weighted_quantile(scores[counted], None, _LEFT_OUT)
-    if weight is not None:
-        line = min(line, weighted_quantile(scores, weight, _LEFT_OUT))
-    return counted & (scores >= line)
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------------

@@ -19,13 +19,12 @@ def held_out_parts(density: Any) -> list[Part]:
     rows = density._training_rows()
 
     def part_of(held_out: HeldOutRows) -> Part:
-        def log_densities(remaining: np.ndarray | None) -> np.ndarray:
-            return held_out.remaining(remaining).log_densities(rows)
-
         mixture, points, asked = held_out.mixture, rows, None
         if isinstance(mixture, MixedMixture):
             points, asked = mixture.point_images(), mixture.query_images(rows, left_out=True)
-        return Part(held_out.positions, points, mixture.kernel_units, density.engine, log_densities, asked)
+        return Part(
+            held_out.positions, points, mixture.kernel_units, density.engine, held_out.log_densities(rows), asked
+        )
 
     return [part_of(held_out) for held_out in held_out_rows(density, np.arange(len(rows)))]
 
@@ -44,19 +43,12 @@ def refitted_parts(model: Any, cv: Any, passed: Any, X: np.ndarray, weight: np.n
         cv = KFold(min(int(cv), len(X)), shuffle=True, random_state=0)
 
     def part_of(train: np.ndarray, test: np.ndarray) -> Part:
-        def fitted_to(rows: np.ndarray) -> Any:
-            return clone(model).fit(
-                rows_as_passed(passed, X, rows), **as_weights(None if weight is None else weight[rows])
-            )
-
-        def log_densities(remaining: np.ndarray | None) -> np.ndarray:
-            density = fitted if remaining is None or remaining[train].all() else fitted_to(train[remaining[train]])
-            return np.asarray(density.score_samples(rows_as_passed(passed, X, test)))
-
         train, test = np.arange(len(X))[train], np.arange(len(X))[test]  # positions, also where cv gives masks
-        fitted = fitted_to(train)
-        rows, units = rows_and_units(Steps(fitted), passed, X)
-        return Part(test, rows, units, getattr(Steps(fitted).density, "engine", None), log_densities)
+        weights = as_weights(None if weight is None else weight[train])
+        density = clone(model).fit(rows_as_passed(passed, X, train), **weights)
+        rows, units = rows_and_units(Steps(density), passed, X)
+        scores = np.asarray(density.score_samples(rows_as_passed(passed, X, test)))
+        return Part(test, rows, units, getattr(Steps(density).density, "engine", None), scores)
 
     return [part_of(train, test) for train, test in check_cv(cv).split(X)]
 
