@@ -479,3 +479,19 @@ def test_float32_cells_are_shown_with_the_decimals_of_their_column(rates):
     rows.loc[9, "hours"] = 690.8
     rows = rows.astype(np.float32).astype(np.float64)
     assert _noisy_detector(rows).scored_table(rows)["why"][9].endswith(", got 690.8")
+
+
+def test_training_rows_off_the_lattice_are_explained_with_their_own_values(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"a": np.round(rng.normal(size=200), 1), "b": rng.normal(size=200), "c": rng.integers(0, 9, 200) + 0.5}
+    )
+    table.loc[3, "a"], table.loc[5, "c"] = 12.7499, 15.25
+    prepared = DensityOutlierDetector().fit(table.assign(kind=list("xy") * 100))
+    plain = DensityOutlierDetector(make_pipeline(Dequantizer(), ParzenWindows())).fit(table.to_numpy())
+    io.save(prepared, tmp_path / "detector")
+    for detector in (prepared, plain, io.load(tmp_path / "detector")):
+        explained = detector.explain(rows=[5, 3, 7])
+        np.testing.assert_allclose(explained.values[:, :3], table.iloc[[5, 3, 7]], rtol=1e-9)
+        assert explained.reasons(0)[0].endswith("expected 0.5 to 8.5, got 15.25")
+        assert explained.reasons(1)[0].endswith("got 12.7499")

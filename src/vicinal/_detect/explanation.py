@@ -206,6 +206,8 @@ def explain(detector: Any, new: Any, flagged: np.ndarray, own: np.ndarray | None
             for column, part in zip(view.numbers, values.T, strict=True)
         ]
     )
+    if new is None and own is not None and steps.noise is not None:
+        values = steps.noise.training_cells(values, own)
     constants = detector._constant_values() if steps.encoder is None else np.full(len(values[0]), np.nan)
     fixed = ~np.isnan(constants)
     values[:, fixed] = constants[fixed] if own is not None else values[:, fixed]

@@ -120,8 +120,10 @@ class Steps:
         """The kinds of these columns, as far as they are known."""
         if self.encoder is not None:
             return list(self.encoder.feature_types_)
-        steps = self.noise.steps_ if self.noise is not None else np.zeros(len(self.names))
-        return [ColumnType("lattice", float(step), 0.0) if step > 0 else None for step in steps]
+        if self.noise is None:
+            return [None] * len(self.names)
+        lattices = zip(self.noise.steps_.tolist(), self.noise.offsets_.tolist(), strict=True)
+        return [ColumnType("lattice", step, offset) if step > 0 else None for step, offset in lattices]
 
     @property
     def level_texts(self) -> dict[int, list[str]]:

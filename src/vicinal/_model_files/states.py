@@ -394,7 +394,16 @@ _COLUMN = floats("d", nan=True)  # a scaler may have been fitted to columns that
 _SEEN: Fields = {"n_samples_seen_": field(count(), number(), integers("d"), floats("d"))}
 
 OTHERS: dict[str, State] = {
-    "Dequantizer": State({**_ROWS, "steps_": floats("d"), "seed_": count()}),
+    "Dequantizer": State(
+        {
+            **_ROWS,
+            "steps_ offsets_": floats("d"),
+            "seed_": count(),
+            "_unrounded_rows": integers("u"),
+            "_unrounded_columns": integers("u", below="d"),
+            "_unrounded_values": floats("u"),
+        }
+    ),
     # The fields of the raw columns, and of the m columns of numbers that are made from them.
     "TableEncoder": State(
         {

@@ -47,6 +47,8 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
     ----------
     steps_ : ndarray of shape (n_features,)
         The step of each column; 0 if it is not rounded.
+    offsets_ : ndarray of shape (n_features,)
+        The rounded values of a column are ``offsets_ + k * steps_`` with whole numbers k, except for a few.
     seed_ : int
         The seed of the noise.
     n_features_in_, feature_names_in_ : int, ndarray of str
@@ -110,7 +112,9 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         """
         check_flag(self.training_only, "training_only")
         X = self._rows(X, reset=True)
-        self.steps_ = self._check_steps(X)
+        self.steps_, self.offsets_ = self._lattices(X)
+        self._unrounded_rows, self._unrounded_columns = np.empty((2, 0), dtype=np.int64)
+        self._unrounded_values = np.empty(0)
         self._check_log(X.shape[1])
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         return self
@@ -181,18 +185,55 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         ndarray of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        rows = self._rows(X, reset=False)
-        return as_given(self._noisy(rows, 0, (EqualRows() if seen is None else seen).positions(rows)), X)
+        rows, seen = self._rows(X, reset=False), EqualRows() if seen is None else seen
+        self._note_unrounded(rows, seen.n_rows)
+        return as_given(self._noisy(rows, 0, seen.positions(rows)), X)
+
+    def training_cells(self, values: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Return training rows with the values that are not rounded like the others of their column, which noise hides.
+
+        Parameters
+        ----------
+        values : array of shape (m, n_features)
+            Some training rows in the units of the table, without noise.
+        positions : integer array of shape (m,)
+            Their positions among the training rows.
+
+        Returns
+        -------
+        ndarray of shape (m, n_features)
+        """
+        values, order = values.copy(), np.argsort(positions)
+        chosen = np.isin(self._unrounded_rows, positions)
+        places = order[np.searchsorted(positions, self._unrounded_rows[chosen], sorter=order)]
+        values[places, self._unrounded_columns[chosen]] = self._unrounded_values[chosen]
+        return values
+
+    def _note_unrounded(self, rows: np.ndarray, first: int) -> None:
+        """Keep the values off the lattice of their column, for training rows from a position on."""
+        if not first:
+            self._unrounded_rows, self._unrounded_columns = np.empty((2, 0), dtype=np.int64)
+            self._unrounded_values = np.empty(0)
+        rounded = (self.steps_ > 0) & ~np.isin(np.arange(rows.shape[1]), self.log)
+        steps = np.where(rounded, self.steps_, 1.0)
+        nearest = self.offsets_ + steps * np.rint((rows - self.offsets_) / steps)
+        off = np.abs(rows - nearest) > 1e-6 * np.abs(nearest)
+        found, columns = np.nonzero(off & rounded & ~np.isnan(rows))
+        self._unrounded_rows = np.append(self._unrounded_rows, first + found)
+        self._unrounded_columns = np.append(self._unrounded_columns, columns)
+        self._unrounded_values = np.append(self._unrounded_values, rows[found, columns].astype(np.float64))
 
     def _rows(self, X: Any, *, reset: bool) -> np.ndarray:
         kinds = [np.float64, np.float32]
         return validate_data(self, X, reset=reset, dtype=kinds, ensure_all_finite="allow-nan")
 
-    def _check_steps(self, X: np.ndarray) -> np.ndarray:
+    def _lattices(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the step and the offset of each column."""
         if isinstance(self.steps, str):
             if self.steps != "auto":
                 raise ValueError(f"steps must be 'auto' or one number per column, got {self.steps!r}.")
-            return np.array([number_type(column).step or 0.0 for column in X.T])
+            kinds = [number_type(column) for column in X.T]
+            return np.array([kind.step or 0.0 for kind in kinds]), np.array([kind.offset or 0.0 for kind in kinds])
         steps = as_numbers(self.steps, "steps")
         if steps.shape != (X.shape[1],):
             raise ValueError(
@@ -200,7 +241,8 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
             )
         if not np.isfinite(steps).all() or steps.min() < 0:
             raise ValueError("steps must be finite and at least 0 (0 for a column that is not rounded).")
-        return steps.copy()
+        first = [next(iter(column[np.isfinite(column)]), 0.0) for column in X.T]
+        return steps.copy(), np.where(steps > 0, np.mod(first, np.where(steps > 0, steps, 1.0)), 0.0)
 
     def _check_log(self, n_features: int) -> None:
         try:
@@ -247,6 +289,7 @@ class EqualRows:
 
     def __init__(self) -> None:
         self._keys, self._counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64)
+        self.n_rows = 0
 
     def positions(self, X: np.ndarray) -> np.ndarray:
         """Return for each row of a block how many equal rows come before it, including those of earlier blocks."""
@@ -256,6 +299,7 @@ class EqualRows:
         position = np.empty(len(X), dtype=np.uint64)
         position[order] = np.arange(len(X)) - np.repeat(np.cumsum(counts) - counts, counts)
         position += self._counted(keys)[row_of]
+        self.n_rows += len(X)
         everything = np.concatenate([self._keys, keys])
         self._keys, which = np.unique(everything, return_inverse=True)
         total = np.zeros(len(self._keys), dtype=np.uint64)

@@ -364,6 +364,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         log = [int(j) for j in np.flatnonzero(self._parts == "log")]
         dequantizer = Dequantizer(steps=steps, log=log, training_only=True, random_state=self.random_state)
         dequantizer.fit(np.zeros((1, len(steps))))
+        dequantizer.offsets_ = np.array([kind.offset or 0.0 for kind in self.feature_types_])
         dequantizer.feature_names_in_ = self.get_feature_names_out()
         return dequantizer.set_output(transform="pandas")
 
