@@ -29,12 +29,7 @@ def _elsewhere(device: Any) -> bool:
 
 
 def as_host(values: Any) -> Any:
-    """Return a tensor that NumPy cannot read (on a device, in another precision, with a gradient) as an array; others unchanged.
-
-    The masked entries of a masked array are missing values.
-    """
-    if np.ma.is_masked(values):
-        return np.ma.filled(values.astype(np.float64), np.nan)
+    """Return a tensor that NumPy cannot read (on a device, in another precision, with a gradient) as an array; others unchanged."""
     if not _is_tensor(values):
         return values
     short = values.is_floating_point() and values.dtype.itemsize < 4  # NumPy has no bfloat16

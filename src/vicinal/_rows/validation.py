@@ -64,9 +64,12 @@ def check_array(array: Any, **options: Any) -> NDArray[Any]:
 def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
     """Call scikit-learn's ``validate_data`` for rows without a target, with errors that name the columns and a remedy.
 
-    A source of rows is read into memory; a memory map is not copied. A tensor on a GPU is copied to the host.
+    A source of rows is read into memory; a memory map is not copied. A tensor on a GPU is copied to the host. The masked entries of a
+    masked array are missing values.
     """
     allocate_blas_memory()
+    if np.ma.is_masked(X):
+        X = np.ma.filled(X.astype(np.float64), np.nan)
     X, columns = _rows_and_names(as_host(X))
     check_is_table(X)
     times = [name for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind in "mM"] if is_frame(X) else []
