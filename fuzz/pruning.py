@@ -178,7 +178,8 @@ def check_case(seed, most_rows=5000, dtype="float64"):
     for queries in (
         problem.queries(None, None), problem.queries(some, None), problem.queries(case["new"].astype(dtype), None)
     ):  # fmt: skip
-        skipped |= check_sums(case, checker, placed, queries, dense)
+        for once in (False, True) if queries.are_all else (False,):
+            skipped |= check_sums(case, checker, placed, queries, dense, once)
     check_all_rows(case, checker, placed, problem.queries(None, None))
     if dtype == "float64":
         check_rows(case, checker, placement, X)
@@ -201,12 +202,12 @@ def check_rows(case, checker, placement, X):
         checker.check("log-sums of rows", got, expected, placement.problem.certified_row_error, largest(expected))
 
 
-def check_sums(case, checker, placed, queries, dense):
+def check_sums(case, checker, placed, queries, dense, once):
     rows = case["rows"] if queries.rows is None else queries.rows
     log_sums, p = literal(case, queries.rows)
     if queries.positions is not None:
         rows, log_sums, p = rows[queries.positions], log_sums[queries.positions], p[queries.positions]
-    listed = placed._listed(queries, "sums", once=False)
+    listed = placed._listed(queries, "sums", once=once)
     found, given = listed.sums(), listed.queries.given
     c = found.certificate
     assert c <= 1.05 * placed._error
@@ -220,8 +221,9 @@ def check_sums(case, checker, placed, queries, dense):
     scale = largest(log_sums) + lost / ROUNDING[checker.dtype]
     checker.check("log-sums, dense", got[mine], dense.log_sums(queries).log_sums[mine], c, scale)
     checker.check("a sum never gains", np.maximum(got - log_sums, 0.0)[sees], 0.0, 0.0, largest(log_sums))
+    sees &= mine
     values = case["values"]
-    listed = placed._listed(queries, "sums", once=False, far_values=values)
+    listed = placed._listed(queries, "sums", once=once, far_values=values)
     found = listed.sums(values)
     means = given(found.means)
     centre, scale = value_scales(values)
@@ -231,19 +233,22 @@ def check_sums(case, checker, placed, queries, dense):
     slips = 1.0 + 3e-2 * largest(log_sums) if checker.dtype == "float32" else 1.0 + 1e-4 * largest(log_sums)
     sure = sees & (np.abs(log_sums) < 1e6 if checker.dtype == "float64" else np.abs(log_sums) < 1e2)
     checker.check("means", means[sure], (p @ values)[sure], certified[sure], slips * (1.0 + sizes[sure]))
-    found = placed._listed(queries, "sums", once=False).sums(logs=True)
+    found = placed._listed(queries, "sums", once=once).sums(squares=True)
     c = max(found.certificate, 1e-300)
-    expected = entr(p).sum(axis=1)
-    certified = c * (np.log(len(values) / c) + 1.0 + expected)
-    scores = p * np.maximum(np.log(np.maximum(p, 1e-300)) + np.where(sees, log_sums, 0.0)[:, None], -1e300)
-    checker.check(
-        "mean scores",
-        given(found.means)[sure, 0],
-        scores.sum(axis=1)[sure],
-        certified[sure],
-        slips * largest(log_sums[sure]),
+    weights = np.zeros(1) if case["log_weights"] is None else case["log_weights"][np.isfinite(case["log_weights"])]
+    certified = 2.0 * c * (np.log(len(values) / c) + 1.0 + np.ptp(weights) + entr(p).sum(axis=1))
+    squares = cdist(
+        *(x * case["metric"] for x in (rows.astype(np.float64), case["rows"].astype(np.float64))), "sqeuclidean"
     )
-    found = placed._listed(queries, "values", once=False, power=1.0).sums(shifts_of_images=True)
+    expected = (p * np.where(p > 0, squares, 0.0)).sum(axis=1)
+    checker.check(
+        "mean squares",
+        given(found.means)[sure, 0],
+        expected[sure],
+        certified[sure],
+        slips * (1.0 + largest(log_sums[sure])),
+    )
+    found = placed._listed(queries, "values", once=once, power=1.0).sums(shifts_of_images=True)
     check_shifts(case, checker, found.certificate, given(found.means), rows, p, sure, slips)
     return skipped
 
@@ -300,6 +305,10 @@ def check_all_rows(case, checker, placed, queries):
     of_rows, expected = found.scatter * scaled, expected_scatter(case, placed, queries, "rows") * scaled
     difference = np.linalg.norm(of_rows - expected, 2)
     checker.check("scatter of rows", difference, 0.0, c * (r.sum() + np.trace(of_rows)), 20.0 * trace + 1e-6 * r.sum())
+    found, c = certified(placed, "scatter_and_means", queries, r, case["values"], 1)
+    bound = c * (r.sum() + found.scatter[0, 0])
+    one = float(expected_scatter(case, placed, queries, "images")[0, 0])
+    checker.check("scatter beside means", found.scatter[0, 0], one, bound, 10.0 * trace + 1e-6 * r.sum())
     shares, c = certified(placed, "class_shares", queries)
     dense = np.exp(placed._every_pair.log_sums(queries, by_class=True).log_shares)
     checker.check("class shares", shares, dense, 2.0 * c, 1.0 + 1e-2 * largest(log_sums))

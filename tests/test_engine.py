@@ -330,6 +330,12 @@ def check_scatter(case, kind):
             assert_close(squares.total, np.trace(case.scatter(queries, "images")), case.dtype)
         got = placed.scatter(**case.asked(queries))
         assert_close(got.scatter, case.scatter(queries, "images", weighted=False), case.dtype)
+    log_sums, p = case.softmax("all")
+    for n_first in {1, None}:
+        got = placed.scatter_and_means(case.values, case.row_weights("all"), n_first=n_first)
+        assert_close(got.log_sums, log_sums, case.dtype)
+        assert_close(got.scatter, case.scatter("all", "images")[:n_first, :n_first], case.dtype)
+        assert_close(got.means, p @ case.values, case.dtype)
 
 
 @precisions

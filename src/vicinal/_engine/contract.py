@@ -98,6 +98,14 @@ class Scatter(NamedTuple):
     scatter: np.ndarray
 
 
+class ScatterAndMeans(NamedTuple):
+    """``log_sums`` (m,), the ``scatter`` of the first coordinates of the images, and the ``means`` (m, v) of values over the neighbours."""
+
+    log_sums: np.ndarray
+    scatter: np.ndarray
+    means: np.ndarray
+
+
 class Pull(NamedTuple):
     r"""The pull of NCA's signed weights on the images of the points.
 
@@ -175,25 +183,42 @@ class Placed(Protocol):
 
     def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
         """Return the log-sums and the pooled scatter of the softmax weights, of the images or of the rows."""
-        theirs = self.coordinates(Queries(), space)
-        mine = theirs if queries.are_all else self.coordinates(queries, space)
-        ones = np.ones((len(mine), 1))
+        return Scatter(*self._scatter_by_sums(queries, row_weights, space)[:2])
+
+    def scatter_and_means(
+        self, queries: Queries, row_weights: np.ndarray, values: np.ndarray, n_first: int
+    ) -> ScatterAndMeans:
+        """Return the scatter of the first coordinates of the images, and the means of values (n, v) of the points."""
+        return ScatterAndMeans(*self._scatter_by_sums(queries, row_weights, "images", values, n_first))
+
+    def _scatter_by_sums(
+        self, queries: Queries, row_weights: np.ndarray, space: Space, values: np.ndarray | None = None, n_first: int | None = None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        theirs = self.coordinates(Queries(), space)[:, :n_first]
+        mine = theirs if queries.are_all else self.coordinates(queries, space)[:, :n_first]
+        ones, d = np.ones((len(mine), 1)), theirs.shape[1]
+        means = np.empty((len(mine), 0 if values is None else values.shape[1]))
 
         def scatter_of(some: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, float]:
             asked, u, r = queries, mine, row_weights
             if some is not None:
                 asked, u, r = queries.take(some, len(theirs)), mine[some], row_weights[some]
-            if some is None and queries.rows is None and len(u) > 1:
-                # Resident rows are centred already, so no centred copy is needed; a single row is split no further, whatever digits it loses.
-                centre, sums = np.zeros(u.shape[1]), self.softmax_sums(asked, r, space, ones)
+            # Resident rows are centred already, so no centred copy is needed; a single row is split no further, whatever digits it loses.
+            is_centred = some is None and queries.rows is None and len(u) > 1
+            centre = np.zeros(d) if is_centred else robust_centre(u)
+            if values is None:
+                given = space if is_centred else theirs - centre.astype(theirs.dtype)
+                sums = self.softmax_sums(asked, r, given, ones[: len(u)])
+                gathered = sums.gathered[:, :d]
             else:
-                centre = robust_centre(u)
-                sums = self.softmax_sums(asked, r, theirs - centre.astype(theirs.dtype), ones[: len(u)])
-            gathered = sums.gathered[:, : u.shape[1]]
+                given = np.hstack([theirs - centre.astype(theirs.dtype), values.astype(theirs.dtype, copy=False)])
+                sums = self.softmax_sums(asked, None, given, r[:, None])
+                means[slice(None) if some is None else some] = sums.gathered[:, d:]
+                gathered = r[:, None] * sums.gathered[:, :d]
             r = np.where(sums.log_sums > -np.inf, r, 0.0)
             return sums.log_sums, *_scatter_of_sums(u, theirs, centre, gathered, r, sums.received[:, 0])
 
-        return Scatter(*accurate_scatter(scatter_of, mine, self.points.rows.dtype))
+        return *accurate_scatter(scatter_of, mine, self.points.rows.dtype), means
 
     def squares(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         """Return the log-sums and ``sum_j p_ij |z_i - z_j|^2``, (m,), under one shared metric; 0 for a query without neighbours."""

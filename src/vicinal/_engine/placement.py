@@ -16,7 +16,7 @@ from vicinal._engine.accuracy import (
     TIED,
     robust_centre,
 )
-from vicinal._engine.contract import Match, Placed, Pull, Scatter, Space, by_metric, finite, to_images
+from vicinal._engine.contract import Match, Placed, Pull, Scatter, ScatterAndMeans, Space, by_metric, finite, to_images
 from vicinal._engine.families import Frames, Kernel
 from vicinal._engine.neighbors import ListedPairs, groups_of_queries, listed_pairs, nearest_with_ties
 from vicinal._engine.queries import Queries
@@ -147,12 +147,9 @@ class Placement:
         self, values: ArrayLike, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
     ) -> Means:
         """Return the log-sums and the softmax means of values (n, v) of the points; 0 for a query without neighbours."""
-        # Means of centred values, so that an offset loses no digits.
-        given = np.asarray(values)
-        real = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
-        offset = robust_centre(given).astype(real)
+        centred, offset = _centred_values(values)
         asked = self.problem.queries(queries, left_out)
-        found = self.placed.softmax_sums(asked, None, given.astype(real, copy=False) - offset)
+        found = self.placed.softmax_sums(asked, None, centred)
         return Means(found.log_sums, found.gathered + np.where(found.log_sums > -np.inf, 1.0, 0.0)[:, None] * offset)
 
     def mean_shifts(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> Means:
@@ -191,6 +188,23 @@ class Placement:
         """
         asked = self.problem.queries(queries, left_out)
         return self.placed.scatter(asked, _weights(row_weights, asked.count(self.problem.n_points)), space)
+
+    def scatter_and_means(
+        self, values: ArrayLike, row_weights: ArrayLike | None = None, *, n_first: int | None = None
+    ) -> ScatterAndMeans:
+        """Return the scatter of all resident rows, of the first coordinates of their images, and the means of values (n, v) as `softmax_means`.
+
+        Where a scatter takes two sweeps, the first of them gives the means.
+        """
+        centred, offset = _centred_values(values)
+        asked = self.problem.queries(None, None)
+        found = self.placed.scatter_and_means(
+            asked,
+            _weights(row_weights, self.problem.n_points),
+            centred,
+            self.placed.n_coordinates if n_first is None else n_first,
+        )
+        return found._replace(means=found.means + np.where(found.log_sums > -np.inf, 1.0, 0.0)[:, None] * offset)
 
     def squares(self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None) -> Squares:
         """Return the log-sums and ``sum_ij r_i p_ij |z_i - z_j|^2``, the trace of the scatter of the images."""
@@ -406,6 +420,14 @@ class Placement:
 def _some(asked: Queries, some: np.ndarray, n: int) -> Queries:
     """Return some of the queries; the same object for all of them, so that symmetry can be used."""
     return asked if len(some) == asked.count(n) else asked.take(some, n)
+
+
+def _centred_values(values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Return values less an offset, so that their means lose no digits to it, and the offset."""
+    given = np.asarray(values)
+    real = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
+    offset = robust_centre(given).astype(real)
+    return given.astype(real, copy=False) - offset, offset
 
 
 def _weights(row_weights: ArrayLike | None, m: int) -> np.ndarray:

@@ -147,10 +147,9 @@ class MixedRows(NamedTuple):
         lacking = self.categories.queries(self.codes, self.smoothing, TRAINING)[1]
         with one_blas_thread_beside_pairs(*self.rows.shape):
             placed = self.placed(metric)
-            sums, scatter = placed.scatter(weight)
-            masses = placed.softmax_means(self.categories.indicators(self.codes)).means
+            sums, scatter, masses = placed.scatter_and_means(self.categories.indicators(self.codes), weight, n_first=d)
         scores = sums + lacking - np.log(weight_of_others(weight)) + log_norm(metric)
-        return scores, scatter[:d, :d] / self.mass, masses
+        return scores, scatter / self.mass, masses
 
     def placed(self, metric: np.ndarray) -> Placement:
         """Return the rows under the kernel of numbers and levels; levels that a row lacks agree with all others."""

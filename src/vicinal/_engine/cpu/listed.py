@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal._engine import accuracy, tuning
+from vicinal._engine.contract import finite
 from vicinal._engine.cpu import listed_kernels as kernels
 from vicinal._engine.cpu.listed_kernels import Levels, Values, Visits
 from vicinal._engine.plan.plan import Plan, Planner, even_pieces
@@ -37,7 +38,7 @@ class Shares(NamedTuple):
 
 class Sums(NamedTuple):
     """Of the queries at their places: ``log_sums`` (m,), ``means`` (m, v), and which must be computed in another way; the largest certificate,
-    the shares of the pairs, the totals under the shifts, and the pairs that were taken, with their levels."""
+    the shares of the pairs, the totals under the shifts, these, and the two plans."""
 
     log_sums: np.ndarray
     means: np.ndarray
@@ -45,7 +46,8 @@ class Sums(NamedTuple):
     certificate: float
     shares: Shares
     totals: np.ndarray
-    taken: list[tuple[Levels, Plan]]
+    shifts: np.ndarray
+    phases: "list[_Phase]"
 
 
 @dataclass(eq=False)
@@ -80,7 +82,7 @@ class Listed:
     power : float
         See `plan/plan.py`.
     log_weights : array of shape (n,), optional
-        The log-weights of the points, if each pair is visited once; in the order in which they were given.
+        The log-weights of the points, in the order in which they were given.
     once : bool
     far_values : array of shape (n, v), optional
         Values of the points whose means are wanted, if means err relative to the size of typical values.
@@ -92,10 +94,11 @@ class Listed:
     ) -> None:  # fmt: skip
         self.points, self.queries, self._threads, self.once = points, queries, threads, once
         self._planner = Planner(points, queries, error, threads, power, far_values, once)
-        # The largest of them is divided out.
+        self._of_points = None if log_weights is None else log_weights[points.order]
+        # The log-weights of the rows, if each pair is visited once; the largest of them is divided out.
         self._log_weights = np.zeros(queries.tiles.n)
-        if log_weights is not None:
-            self._log_weights = log_weights[points.order] - float(log_weights.max())
+        if once and self._of_points is not None:
+            self._log_weights = self._of_points - float(self._of_points.max())
         self._weights = np.exp(self._log_weights)
 
     @staticmethod
@@ -107,36 +110,28 @@ class Listed:
 
     # -- sums --------------------------------------------------------------------------------------------------------
 
-    def sums(self, values: np.ndarray | None = None, *, shifts_of_images: bool = False, logs: bool = False) -> Sums:
-        """Return the sums of the queries, with the means of values of the points (n, v), or of ``z_j - q_i``, and as last one of the scores.
-
-        Means need a visit of each pair for each of its rows.
-        """
+    @one_blas_thread()
+    def sums(self, values: np.ndarray | None = None, *, shifts_of_images: bool = False, squares: bool = False) -> Sums:
+        """Return the sums of the queries, with the means of values of the points (n, v), of ``z_j - q_i``, or of ``|z_j - q_i|^2``."""
         tiles, points = self.queries.tiles, self.points
         m, most = tiles.n, accuracy.LARGEST_TOTAL[tiles.dtype]
         low = self._lower_bounds()
         shifts, again = self._shifts(low)
         low = np.where(again, -np.inf, low)
-        given = self._nothing()
-        if shifts_of_images:
-            given = given._replace(of_points=points.packed, middles=points.centres, row_middles=tiles.centres)
-        elif values is not None:
-            given = given._replace(
-                of_points=points.pack(values), middles=np.zeros((points.n_tiles, values.shape[1]), tiles.dtype),
-                row_middles=np.zeros((tiles.n_tiles, values.shape[1]), tiles.dtype),
-            )  # fmt: skip
-        kernel = kernels.logs if logs else kernels.means
-        width = given.of_points.shape[1] + (2 if logs else 1)
-        counts, column_width = np.zeros(2), 1 if self.once else 0
+        given = self._of_means(values, shifts_of_images)
+        if squares and self._of_points is not None:
+            given = given._replace(factors=self._in_tiles(finite(self._of_points), 0.0))
+        kernel = kernels.logs if squares else kernels.means
+        width = given.of_points.shape[1] + (2 if squares else 1)
+        counts, column_width = np.zeros(2), width if self.once else 0
         phases: list[_Phase] = []
-        sums, of_points, total = np.zeros((m, width)), np.zeros(m), np.zeros(m)
+        sums, of_points, total = np.zeros((m, width)), np.zeros((points.n, column_width)), np.zeros(m)
         for number in range(2):  # the nearest tiles, and all others that matter
             plan = self._planner.beyond(low, phases[0].plan) if number else self._planner.near()
             levels = self._levels(low, shifts)
             more, columns, groups, _, _ = self._sweep(kernel, plan, levels, given, width, column_width, counts)
             sums += more
-            if self.once:
-                of_points += columns[:, -1] / self._weights
+            of_points += columns
             phases.append(_Phase(plan, low, groups))
             for _ in range(_ROUNDS):
                 overflown = (sums[:, -1] > most) & ~again
@@ -153,24 +148,40 @@ class Listed:
                     renewed = renewed + more[redone] if len(renewed) else more[redone]
                     phase.groups = (phase.groups & ~fours.groups) | better
                 sums[redone] = renewed
-            total = sums[:, -1] + of_points
+            total = sums[:, -1] + of_points[:, -1] / self._weights if self.once else sums[:, -1]
             if number == 0:
                 with np.errstate(divide="ignore"):
                     low = np.maximum(low, np.log(total) + shifts - 1e-3)
         again |= (low > -np.inf) & ~((total > 0.0) & (total <= most))
         with np.errstate(divide="ignore", invalid="ignore"):
             log_sums = np.where(again, -np.inf, np.log(total) + shifts)
-        total = np.where(again | ~(total > 0.0), np.inf, total)
+        if self.once:
+            sums += of_points / self._weights[:, None]
         sums[again] = 0.0
+        total = np.where(again | ~(total > 0.0), np.inf, total)
         means = sums[:, :-1] / total[:, None]
         if shifts_of_images:
             self._subtract_images(means, sums[:, -1] / total)
-        if logs:
-            means[:, -1] += np.where(log_sums > -np.inf, shifts, 0.0)
+        if squares:
+            means = np.where(log_sums > -np.inf, -2.0 * (means.T + shifts), 0.0).T.clip(0.0)
         certificate = self._planner.certificate(np.where(again, -np.inf, low), log_sums)
         shares = Shares(*(counts / max(float(m) * points.n, 1.0)))
-        taken = [(self._levels(phase.low, shifts), phase.plan.taken(phase.groups)) for phase in phases]
-        return Sums(log_sums, means, again, certificate, shares, total, taken)
+        return Sums(log_sums, means, again, certificate, shares, total, shifts, phases)
+
+    def _of_means(self, values: np.ndarray | None, of_images: bool) -> Values:
+        """Return the values whose means are wanted, in tiles."""
+        tiles, points, given = self.queries.tiles, self.points, self._nothing()
+        if of_images:
+            packed, middles, row_middles = points.packed, points.centres, tiles.centres
+        elif values is not None:
+            packed, v = points.pack(values), values.shape[1]
+            middles, row_middles = (np.zeros((of_tiles.n_tiles, v), tiles.dtype) for of_tiles in (points, tiles))
+        else:
+            return given
+        given = given._replace(of_points=packed, middles=middles, row_middles=row_middles)
+        if not self.once:
+            return given
+        return given._replace(of_rows=packed * self._in_tiles(self._weights, 0.0)[:, None])
 
     def _subtract_images(self, means: np.ndarray, mass: np.ndarray) -> None:
         """Subtract the images of the queries, about the centres of their tiles."""
@@ -210,8 +221,7 @@ class Listed:
         of_points = np.full((1, PRUNED_TILE), np.inf, dtype=dtype)
         if self.once:
             of_points = self._in_tiles(levels, np.inf)
-        heavy = np.zeros(self.points.n_tiles) if self.once else self._planner.masses.heavy
-        return Levels(levels, shifts, self._log_weights, self._weights, of_points, heavy)
+        return Levels(levels, shifts, self._log_weights, self._weights, of_points, self._planner.masses.heavy)
 
     def _in_tiles(self, of_points: np.ndarray, padding: float) -> np.ndarray:
         """Return one number for each point at its place as (n_tiles, PRUNED_TILE)."""
@@ -256,11 +266,13 @@ class Listed:
         return received
 
     def scatter(
-        self, sums: Sums, f: np.ndarray, values: tuple[np.ndarray, np.ndarray] | None = None
+        self, sums: Sums, f: np.ndarray, values: tuple[np.ndarray, np.ndarray] | None = None, n_first: int | None = None
     ) -> tuple[np.ndarray, float]:
-        """Return the scatter of the images, or of values of the points (n, v) and the queries (m, v), and its trace before terms cancel."""
+        """Return the scatter of the images, of their first coordinates, or of values of the points (n, v) and the queries (m, v), and its
+        trace before terms cancel."""
         points, tiles = self.points, self.queries.tiles
-        of_points, middles, of_rows, row_middles = points.packed, points.centres, tiles.packed, tiles.centres
+        of_points, middles = (np.ascontiguousarray(part[:, :n_first]) for part in (points.packed, points.centres))
+        of_rows, row_middles = (np.ascontiguousarray(part[:, :n_first]) for part in (tiles.packed, tiles.centres))
         if values is not None:
             of_points, middles = of_rows, row_middles = points.centred(values[0])
             if not self.once:
@@ -289,18 +301,18 @@ class Listed:
         return Values(
             np.empty((points.n_tiles, 0, PRUNED_TILE), dtype), np.empty((points.n_tiles, 0), dtype),
             np.empty((tiles.n_tiles, 0, PRUNED_TILE), dtype), np.empty((tiles.n_tiles, 0), dtype), np.empty(0),
-            np.empty((1, PRUNED_TILE), dtype),
+            np.zeros((1, PRUNED_TILE), dtype),
         )  # fmt: skip
 
+    @one_blas_thread()
     def _weighted(self, kernel: Any, sums: Sums, values: Values, width: int, column_width: int) -> Weighted:
-        total: list[Any] = []
-        for levels, plan in sums.taken:
-            of_rows, of_points, _, scatter, size = self._sweep(
-                kernel, plan, levels, values, width, column_width, np.zeros(2)
-            )
-            found = [of_rows, of_points, scatter, size]
-            total = found if not total else [one + more for one, more in zip(total, found, strict=True)]
-        return Weighted(total[0], total[1], total[2], float(total[3][0]))
+        """Apply weights to the pairs that were taken, of those that reach the levels of the last plan."""
+        near, beyond = (phase.plan.taken(phase.groups) for phase in sums.phases)
+        levels = self._levels(sums.phases[-1].low, sums.shifts)
+        of_rows, of_points, _, scatter, size = self._sweep(
+            kernel, near.joined(beyond), levels, values, width, column_width, np.zeros(2)
+        )
+        return Weighted(of_rows, of_points, scatter, float(size[0]))
 
     # -- sweeps ------------------------------------------------------------------------------------------------------
 
@@ -316,21 +328,24 @@ class Listed:
 
         def part(first: int, last: int) -> tuple[Touched, np.ndarray, np.ndarray]:
             here = slice(plan.starts[first], plan.starts[last])
-            touched, lines = np.empty(0, dtype=np.int32), np.zeros(here.stop - here.start, dtype=np.int32)
+            touched = np.zeros(points.n_tiles if column_width else 0, dtype=bool)
+            lines = np.zeros(here.stop - here.start, dtype=np.int32)
             if column_width:
-                touched, lines = np.unique(plan.tiles[here], return_inverse=True)
+                touched[plan.tiles[here]] = True
+                lines = (np.cumsum(touched, dtype=np.int32) - 1)[plan.tiles[here]]
+            touched = np.flatnonzero(touched)
             columns = np.zeros((len(touched), column_width, PRUNED_TILE))
             groups, number = np.zeros(here.stop - here.start, dtype=np.uint16), np.zeros(2, dtype=np.int64)
             scatter, size = np.zeros((v, v)), np.zeros(1)
             visits = Visits(
-                plan.starts[first : last + 1] - plan.starts[first], plan.tiles[here], plan.groups[here],
-                lines.ravel().astype(np.int32),
+                plan.starts[first : last + 1] - plan.starts[first], plan.tiles[here], plan.groups[here], lines
             )  # fmt: skip
             kernel(
                 queries.points, points.points, visits, levels, values, once, highest, left_out, first, last, of_rows, columns,
                 groups, number, scatter, size,
             )  # fmt: skip
-            return Touched((columns, scatter, size), touched.astype(np.uint32), points.n_tiles), groups, number
+            length = points.n_tiles if column_width else 0
+            return Touched((columns, scatter, size), touched.astype(np.uint32), length), groups, number
 
         def rows_of(piece: tuple[int, int]) -> slice:
             return slice(int(queries.starts[piece[0]]), int(queries.starts[piece[1]]))
@@ -356,18 +371,11 @@ class Listed:
         of_points = points.by_place(columns) if column_width else np.empty((points.n, 0))
         return of_rows, of_points, np.concatenate([groups for groups, _ in items]), scatter, size
 
-    @staticmethod
-    def _parts(plan: Plan, piece: tuple[int, int], column_width: int) -> list[tuple[int, int]]:
+    def _parts(self, plan: Plan, piece: tuple[int, int], column_width: int) -> list[tuple[int, int]]:
         """Return a piece, in halves as often as what it gives to the points takes too much memory."""
-        parts, done = [piece], []
-        while parts:
-            first, last = parts.pop()
-            size = 8 * column_width * PRUNED_TILE
-            if size and last - first > 1:
-                size *= len(np.unique(plan.tiles[plan.starts[first] : plan.starts[last]]))
-            if size > tuning.RECEIVED_BYTES and last - first > 1:
-                middle = (first + last) // 2
-                parts += [(middle, last), (first, middle)]
-            else:
-                done.append((first, last))
-        return done
+        (first, last), most = piece, tuning.RECEIVED_BYTES // (8 * max(column_width, 1) * PRUNED_TILE)
+        tiles = plan.tiles[plan.starts[first] : plan.starts[last]]
+        if last - first == 1 or column_width == 0 or len(tiles) <= most or len(np.unique(tiles)) <= most:
+            return [piece]
+        middle = (first + last) // 2
+        return [part for half in ((first, middle), (middle, last)) for part in self._parts(plan, half, column_width)]

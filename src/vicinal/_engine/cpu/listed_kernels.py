@@ -71,7 +71,7 @@ class Levels(NamedTuple):
 
 class Values(NamedTuple):
     """Values of the points and of the queries, (n_tiles, v, TILE), about middles (n_tiles, v), and the factors f (m,) and g (n_tiles, TILE);
-    without f, M is E."""
+    without f, M is E.  If each pair is visited once, the values of the queries are multiplied by their weights unless there are factors."""
 
     of_points: np.ndarray
     middles: np.ndarray
@@ -218,28 +218,29 @@ def _judge(
     g: int,
     first: int,
     count: int,
-    points: PackedTiles,
-    u: int,
+    tile: np.ndarray,
+    is_wide: bool,
     left_out: np.ndarray,
+    place: int,
     levels: Levels,
+    heavy: float,
     others: np.ndarray,
     half: np.ndarray,
     start: np.ndarray,
     work: tuple[np.ndarray, ...],
 ) -> int:
-    """Compute the scores of four rows with a tile, plus half, and which of them count; return their number."""
+    """Compute the scores of four rows with a tile that begins at a place, plus half, and which of them count; return their number."""
     scores, own, lift, reached = work
     total = 0
     for r in range(ROWS):
         i = first + min(r, count - 1)
-        own[r], lift[r] = levels.of_rows[i], half[0, g + r] - levels.log_weights[i] - levels.heavy[u]
-    tile = points.packed[u]
-    if points.wide[u]:
+        own[r], lift[r] = levels.of_rows[i], half[0, g + r] - levels.log_weights[i] - heavy
+    if is_wide:
         judged_differences(rows, g, g + 1, g + 2, g + 3, tile, start[0], scores, own, lift, others, reached)
     else:
         judged_products(rows, g, g + 1, g + 2, g + 3, tile, start[0], scores, own, lift, others, reached)
     for r in range(count):
-        skip = left_out[first + r] - points.starts[u]
+        skip = left_out[first + r] - place
         if 0 <= skip < TILE:
             scores[r, skip] = -np.inf
             reached[r] &= ~(int64(1) << skip)
@@ -248,24 +249,22 @@ def _judge(
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
-def _exponentials(scores: np.ndarray, below: float, most: float) -> tuple[float, float]:
-    """scores <- E = exp(scores - below), at most exp(most); return sum E and sum E log E."""
-    total, logs = scores.dtype.type(0), scores.dtype.type(0)
+def _exponentials(scores: np.ndarray, below: float, most: float) -> float:
+    """scores <- E = exp(scores - below), at most exp(most); return sum E."""
+    total = scores.dtype.type(0)
     for j in range(TILE):
-        x = max(min(scores[j] - below, most), scores.dtype.type(-1e4))  # minus infinity times 0 is not a number
-        e = _exp(x)
+        e = _exp(min(scores[j] - below, most))
         scores[j] = e
         total += e
-        logs += e * x
-    return total, logs
+    return total
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _exponentials_of_some(
     scores: np.ndarray, bits: int, below: float, most: float, which: np.ndarray, some: np.ndarray
-) -> tuple[float, float]:
+) -> float:
     """The same for the columns whose bits are set; the others become 0."""
-    count, total, logs = 0, scores.dtype.type(0), scores.dtype.type(0)
+    count, total = 0, scores.dtype.type(0)
     while bits != 0:
         j = lowest_bit(bits)
         bits &= bits - 1
@@ -277,8 +276,25 @@ def _exponentials_of_some(
         e = _exp(some[c])
         scores[which[c]] = e
         total += e
-        logs += e * some[c]
-    return total, logs
+    return total
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _exponents(scores: np.ndarray, below: float, most: float, log_weights: np.ndarray, logs: np.ndarray) -> None:
+    """logs[j] = log E - log b, where E is computed from the scores."""
+    for j in range(TILE):
+        # Minus infinity times 0 is not a number.
+        logs[j] = max(min(scores[j] - below, most), scores.dtype.type(-1e4)) - log_weights[j]
+
+
+@njit(fastmath=_SUMS, **_OPTIONS)
+def _times(logs: np.ndarray, weights: np.ndarray) -> float:
+    """logs[j] *= weights[j]; return their sum."""
+    total = logs.dtype.type(0)
+    for j in range(TILE):
+        logs[j] *= weights[j]
+        total += logs[j]
+    return total
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
@@ -371,11 +387,13 @@ def _sweep(name: str, doc: str, KIND: int) -> _Kernel:
         d, v, u_given, n_columns = (
             queries.packed.shape[1], values.of_points.shape[1], values.of_rows.shape[1], column_sums.shape[1]
         )  # fmt: skip
+        n_received = min(u_given, n_columns - 1)  # values of the queries that points receive
         dtype, last, scaled = queries.packed.dtype, row_sums.shape[1] - 1, values.row_factors.shape[0] > 0
         most = dtype.type(highest)
         own_rows, shifted, squares = np.empty((TILE, d), dtype), np.empty((TILE, d), dtype), np.empty(TILE, dtype)
         step, start, half = np.empty((1, d), dtype), np.empty((1, TILE), dtype), np.empty((1, TILE), dtype)
         scores, reached = np.empty((ROWS, TILE), dtype), np.zeros(ROWS, np.int64)
+        logs = np.empty((ROWS if KIND == _LOGS else 0, TILE), dtype)
         work = scores, np.empty(ROWS, dtype), np.empty(ROWS, dtype), reached
         which, some = np.empty(TILE, np.int64), np.empty(TILE, dtype)
         given = np.empty((TILE, u_given), dtype)
@@ -402,9 +420,10 @@ def _sweep(name: str, doc: str, KIND: int) -> _Kernel:
                 both = 0.5 if KIND == _SCATTER and within else 1.0  # the pairs within a tile are counted twice
                 for k in range(z.shape[0]):
                     z[k] = float64(values.middles[u, k]) - float64(values.row_middles[t, k])
+                heavy = max(levels.heavy[u], levels.heavy[t]) if once else levels.heavy[u]
                 others = levels.of_points[u if levels.of_points.shape[0] > 1 else 0]
                 factors = values.factors[u if values.factors.shape[0] > 1 else 0]
-                tile_values = values.of_points[u]
+                tile, tile_values, columns = points.packed[u], values.of_points[u], column_sums[visits.lines[c]]
                 column[:] = 0.0
                 here[:] = 0.0
                 of_points[:] = 0.0
@@ -414,7 +433,20 @@ def _sweep(name: str, doc: str, KIND: int) -> _Kernel:
                     in_group = min(ROWS, count - g)
                     counts[0] += in_group * TILE
                     n_pairs = _judge(
-                        rows, g, first + g, in_group, points, u, left_out, levels, others, half, start, work
+                        rows,
+                        g,
+                        first + g,
+                        in_group,
+                        tile,
+                        points.wide[u],
+                        left_out,
+                        points.starts[u],
+                        levels,
+                        heavy,
+                        others,
+                        half,
+                        start,
+                        work,
                     )
                     if n_pairs == 0:
                         continue
@@ -424,18 +456,20 @@ def _sweep(name: str, doc: str, KIND: int) -> _Kernel:
                         b[r] = 0.0
                         if r >= in_group:
                             scores[r, :] = 0
+                            if KIND == _LOGS:
+                                logs[r, :] = 0
                             continue
                         i = first + g + r
                         below = dtype.type(half[0, g + r] + levels.shifts[i])
                         b[r] = levels.weights[i]
-                        if n_pairs > _FEW:
-                            totals[r], log_total = _exponentials(scores[r], below, most)
-                        else:
-                            totals[r], log_total = _exponentials_of_some(
-                                scores[r], reached[r], below, most, which, some
-                            )
                         if KIND == _LOGS:
-                            row_sums[i, last - 1] += log_total
+                            _exponents(scores[r], below, most, factors, logs[r])
+                        if n_pairs > _FEW:
+                            totals[r] = _exponentials(scores[r], below, most)
+                        else:
+                            totals[r] = _exponentials_of_some(scores[r], reached[r], below, most, which, some)
+                        if KIND == _LOGS:
+                            row_sums[i, last - 1] += _times(logs[r], scores[r])
                         if scaled:
                             weight, factor = dtype.type(both * b[r]), dtype.type(values.row_factors[i])
                             totals[r] = _scale(scores[r], weight, factor, factors)
@@ -456,8 +490,10 @@ def _sweep(name: str, doc: str, KIND: int) -> _Kernel:
                             of_points[k] += sums[r, k]
                     if gives:
                         _add_columns(column, scores, b)
-                        if n_columns > 1:
-                            _add_to_points(scores, given, g, column_sums[visits.lines[c]])
+                        if KIND == _LOGS:
+                            _add_columns(columns[n_columns - 2], logs, b)
+                        if n_received > 0:
+                            _add_to_points(scores, given, g, columns)
                 taken[c] = seen
                 if seen == 0:
                     continue
@@ -469,10 +505,9 @@ def _sweep(name: str, doc: str, KIND: int) -> _Kernel:
                         for k in range(v):
                             gathered[r, k] += here[r] * z[k]
                 if gives:
-                    columns = column_sums[visits.lines[c]]
                     for j in range(TILE):
                         columns[n_columns - 1, j] += column[j]
-                    for k in range(n_columns - 1):
+                    for k in range(n_received):
                         for j in range(TILE):
                             columns[k, j] -= column[j] * z[k]
                 if KIND == _SCATTER:
@@ -494,7 +529,11 @@ def _sweep(name: str, doc: str, KIND: int) -> _Kernel:
 
 
 means = _sweep("means", "``M V`` and ``M 1`` to rows; ``M' W`` and ``M' 1`` to points.", _MEANS)
-logs = _sweep("logs", "``E V``, ``(E log E) 1`` and ``E 1``.", _LOGS)
+logs = _sweep(
+    "logs",
+    "``E (log E - log b)`` and ``E 1``, to rows and points; ``log b`` are the factors g, without a row's factors f.",
+    _LOGS,
+)
 scatter = _sweep(
     "scatter",
     "``M 1`` to rows and points, and ``sum M (v_i - v_j)(v_i - v_j)'``, but for the terms in x x' and y y' that these imply.",

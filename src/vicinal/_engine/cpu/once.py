@@ -38,11 +38,12 @@ class OnceMeans(NamedTuple):
 
 
 class OnceScatter(NamedTuple):
-    """``log_sums`` (n,), ``scatter`` (v, v), its trace before it cancels, and the rows that underflowed."""
+    """``log_sums`` (n,), ``scatter`` (v, v), its trace before it cancels, the ``means`` (n, u), and the rows that underflowed."""
 
     log_sums: np.ndarray
     scatter: np.ndarray
     size: float
+    means: np.ndarray
     underflowed: np.ndarray
 
 
@@ -108,19 +109,13 @@ class Once:
 
     def means(self, packed_values: np.ndarray) -> OnceMeans:
         """Return the softmax means of values in tiles, (n_tiles, v, TILE)."""
-        v = packed_values.shape[1]
-        if v == 0:
-            totals, underflowed = self._totals()
-            return OnceMeans(self._log_sums(totals), np.empty((self._pairs.n, 0)), underflowed)
-        weighted = self._weighted(packed_values)
-        sums = self._visit_all(Terms(kernels.means, v + 1, weighted, self._weights), v + 1, weighted)
-        totals, underflowed = self._checked(sums[:, -1])
-        return OnceMeans(self._log_sums(totals), sums[:, :-1] / totals[:, None], underflowed)
+        totals, means, underflowed = self._totals_and_means(packed_values)
+        return OnceMeans(self._log_sums(totals), means, underflowed)
 
-    def scatter(self, packed_values: np.ndarray, row_weights: np.ndarray) -> OnceScatter:
-        """Return the scatter of values in tiles, (n_tiles, v, TILE), under the softmax weights."""
+    def scatter(self, packed_values: np.ndarray, row_weights: np.ndarray, means_of: np.ndarray) -> OnceScatter:
+        """Return the scatter of values in tiles, (n_tiles, v, TILE), under the softmax weights, and the means of others, (n_tiles, u, TILE)."""
         n, b, v = self._pairs.n, self._b, packed_values.shape[1]
-        totals, underflowed = self._totals(keep=True)
+        totals, means, underflowed = self._totals_and_means(means_of, keep=True)
         factors = row_weights / (b * totals)
         factors[underflowed] = 0.0
         values, padded = self._weighted(packed_values), self._padded(factors)
@@ -134,7 +129,7 @@ class Once:
             own += heavy.T @ block
             size += float(np.vdot(heavy, block))
         scatter = own - cross - cross.T
-        return OnceScatter(self._log_sums(totals), 0.5 * (scatter + scatter.T), size, underflowed)
+        return OnceScatter(self._log_sums(totals), 0.5 * (scatter + scatter.T), size, means, underflowed)
 
     def squares(self) -> OnceMeans:
         """Return the softmax means of squared distances, (n, 1), by one sweep."""
@@ -164,6 +159,19 @@ class Once:
         underflowed = np.union1d(underflowed, np.flatnonzero(np.isnan(log_agreement)))
         inside[underflowed], outside[underflowed] = 0.0, 0.0
         return OncePull(self._log_sums(totals), log_agreement, self._pull(mates, inside, outside), underflowed)
+
+    def _totals_and_means(
+        self, packed_values: np.ndarray, keep: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Z (1 where it underflowed), the softmax means of values in tiles, and the rows where Z underflowed."""
+        v = packed_values.shape[1]
+        if v == 0:
+            totals, underflowed = self._totals(keep)
+            return totals, np.empty((self._pairs.n, 0)), underflowed
+        weighted = self._weighted(packed_values)
+        sums = self._visit_all(Terms(kernels.means, v + 1, weighted, self._weights), v + 1, weighted, keep=keep)
+        totals, underflowed = self._checked(sums[:, -1])
+        return totals, sums[:, :-1] / totals[:, None], underflowed
 
     def _totals(self, keep: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Z (1 where it underflowed), and the rows where it did."""

@@ -20,7 +20,6 @@ from vicinal._engine.contract import (
     Placed,
     Points,
     Pull,
-    Scatter,
     SoftmaxSums,
     Space,
     Values,
@@ -137,6 +136,7 @@ class CpuPlaced(Placed):
         other.__dict__.update(self.__dict__, **changes)
         return other
 
+    @one_blas_thread()
     def _listed(
         self, queries: Queries, work: Work, *, power: float = 0.0, once: bool = True, own_class: bool = False,
         far_values: np.ndarray | None = None,
@@ -158,8 +158,7 @@ class CpuPlaced(Placed):
         log_weights = self.points.log_weights
         once = once and Listed.can_be_once(log_weights, tiles.dtype)
         return Listed(
-            tiles, asked, self._error, self.threads, power=power, once=once, log_weights=log_weights if once else None,
-            far_values=far_values,
+            tiles, asked, self._error, self.threads, power=power, once=once, log_weights=log_weights, far_values=far_values,
         )  # fmt: skip
 
     def _each_leaves_itself_out(self, left_out: np.ndarray | None) -> bool:
@@ -306,10 +305,10 @@ class CpuPlaced(Placed):
 
     # -- how sums are computed -------------------------------------------------------------------------------------
 
-    def _once(self, queries: Queries, packed_values: np.ndarray, n_values: int) -> Once | None:
+    def _once(self, queries: Queries, *packed_values: np.ndarray) -> Once | None:
         """Return sweeps over each pair once, with some values in tiles if the queries are the points, in their order; otherwise None.
 
-        `n_values` counts the columns that a pair multiplies, for the choice between fused kernels and products.
+        The first values decide between fused kernels and products.
         """
         points, own = self._images, queries.left_out
         if (
@@ -318,7 +317,8 @@ class CpuPlaced(Placed):
             or not (own is None or np.array_equal(own, np.arange(points.n)))
         ):
             return None
-        weights, level, largest = None, 0.0, float(max(packed_values.max(initial=1.0), -packed_values.min(initial=0.0)))
+        weights, level = None, 0.0
+        largest = max(float(max(some.max(initial=1.0), -some.min(initial=0.0))) for some in packed_values)
         if points.log_weights is not None:
             log_weights = self._backend.log_weights
             assert log_weights is not None
@@ -332,7 +332,7 @@ class CpuPlaced(Placed):
             pairs.raise_scores(largest)
             if pairs.mostly_underflow():
                 return None
-        return Once(pairs, weights, self._threads, self._memory, n_values, level)
+        return Once(pairs, weights, self._threads, self._memory, packed_values[0].shape[1], level)
 
     @cached_property
     def _unweighted(self) -> PointImages:
@@ -352,7 +352,7 @@ class CpuPlaced(Placed):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Log-sums, means of values in tiles and, given values of the queries (m, u), what each point receives of them."""
         if received is None and self._images.n >= tuning.HALF_SUMS_FROM_ROWS:
-            once = self._once(queries, packed_values, packed_values.shape[1])
+            once = self._once(queries, packed_values)
             if once is not None:
                 with one_blas_thread():
                     found = once.means(packed_values)
@@ -408,8 +408,8 @@ class CpuPlaced(Placed):
     ) -> SoftmaxSums:
         by_images = isinstance(values, str) and values == "images"
         listed = self._listed(
-            queries, "values", power=float(by_images or isinstance(query_values, str)), once=False, own_class=own_class,
-            far_values=values if isinstance(values, np.ndarray) else None,
+            queries, "values", power=float(by_images or isinstance(query_values, str)), once=query_values is None,
+            own_class=own_class, far_values=values if isinstance(values, np.ndarray) else None,
         )  # fmt: skip
         if listed is not None:
             return self._listed_means(listed, queries, factors, values, query_values, own_class)
@@ -459,7 +459,7 @@ class CpuPlaced(Placed):
         return np.hstack([rows, np.ones((len(rows), 1), dtype=rows.dtype)])
 
     def class_shares(self, queries: Queries) -> np.ndarray:
-        listed = self._listed(queries, "values", once=False)
+        listed = self._listed(queries, "values")
         if listed is None:
             return super().class_shares(queries)
         codes, parts = self.points.classes, []
@@ -476,12 +476,12 @@ class CpuPlaced(Placed):
         return shares
 
     def squares(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
-        listed = self._listed(queries, "sums", once=False)
+        listed = self._listed(queries, "sums")
         if listed is not None:
             return self._listed_squares(listed, queries)
         once = None
         if self._images.n >= tuning.HALF_SUMS_FROM_ROWS:
-            once = self._once(queries, self._packed(None), 0)
+            once = self._once(queries, self._packed(None))
         if once is None:
             return self._squares_of_rows(queries)
         with one_blas_thread():
@@ -493,16 +493,13 @@ class CpuPlaced(Placed):
         return log_sums, squares
 
     def _listed_squares(self, listed: Listed, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
-        """``2 sum_j p_ij (log_weights_j - s_ij)``."""
-        weights = self.points.log_weights
-        sums = listed.sums(None if weights is None else finite(weights)[:, None], logs=True)
+        sums = listed.sums(squares=True)
         self.points.certificates.add(sums.certificate)
-        log_sums, means = listed.queries.given(sums.log_sums), listed.queries.given(sums.means)
-        squares = np.maximum(2.0 * (means[:, :-1].sum(axis=1) - means[:, -1]), 0.0)
+        log_sums, squares = listed.queries.given(sums.log_sums), listed.queries.given(sums.means[:, 0])
         again, those, placed = self._rest(listed, sums, queries)
         if len(again):
             log_sums[again], squares[again] = placed.squares(those)
-        return log_sums, np.where(log_sums > -np.inf, squares, 0.0)
+        return log_sums, squares
 
     def _squares_of_rows(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         """``sum_j p_ij |z_i - z_j|^2 = 2 sum_j p_ij (log_weights_j - log p_ij - log_sums_i)``."""
@@ -539,49 +536,51 @@ class CpuPlaced(Placed):
 
     # -- scatters and pulls ----------------------------------------------------------------------------------------
 
-    def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
-        listed = self._listed(queries, "scatter" if queries.are_all else "values", power=2.0)
+    def _scatter_by_sums(
+        self, queries: Queries, row_weights: np.ndarray, space: Space, values: np.ndarray | None = None, n_first: int | None = None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        given = queries, row_weights, space, values, n_first
+        listed = self._listed(queries, "scatter" if queries.are_all else "values", power=2.0, far_values=values)
         if listed is not None:
-            scattered = self._listed_scatter(listed, queries, row_weights, space)
-            return self._every_pair.scatter(queries, row_weights, space) if scattered is None else scattered
-        packed_values = self._packed(space)
+            return self._listed_scatter(listed, *given)
+        packed_values, means_of = self._packed(space), self._packed(values)
+        if n_first is not None:
+            packed_values = np.ascontiguousarray(packed_values[:, :n_first])
         n, k = self._images.n, self._images.k
         once = None
         if n * (k + 12) >= tuning.HALF_SCATTER_WORK:
-            once = self._once(queries, packed_values, packed_values.shape[1])
+            once = self._once(queries, packed_values, means_of)
         if once is None:
-            return super().scatter(queries, row_weights, space)
+            return super()._scatter_by_sums(*given)
         with one_blas_thread():
-            found = once.scatter(packed_values, self._inside(row_weights))
-        log_sums, scatter, size = found.log_sums, found.scatter, found.size
-        again = self._at_places(queries, found.underflowed)
-        if not scatter_is_accurate(scatter, size, packed_values.dtype):
-            return super().scatter(queries, row_weights, space)
-        log_sums = self._outside(log_sums)
+            found = once.scatter(packed_values, self._inside(row_weights), means_of)
+        if not scatter_is_accurate(found.scatter, found.size, packed_values.dtype):
+            return super()._scatter_by_sums(*given)
+        log_sums, scatter, means = self._outside(found.log_sums), found.scatter, self._outside(found.means)
         if len(found.underflowed):
-            more = super().scatter(again, row_weights[again.positions], space)
-            log_sums[again.positions] = more.log_sums
-            scatter = scatter + more.scatter
-        return Scatter(log_sums, scatter)
+            again = self._at_places(queries, found.underflowed)
+            of_rows, more, of_values = super()._scatter_by_sums(again, row_weights[again.positions], *given[2:])
+            log_sums[again.positions], means[again.positions], scatter = of_rows, of_values, scatter + more
+        return log_sums, scatter, means
 
     def _listed_scatter(
-        self, listed: Listed, queries: Queries, row_weights: np.ndarray, space: Space
-    ) -> Scatter | None:
-        """Return the scatter over the pairs that matter; None if that would lose digits."""
-        values = None
+        self, listed: Listed, queries: Queries, row_weights: np.ndarray, space: Space, values: np.ndarray | None, n_first: int | None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """`_scatter_by_sums` over the pairs that matter, or over all of them if that would lose digits."""
+        rows = None
         if space == "rows":
-            values = self.coordinates(Queries(), "rows"), self.coordinates(queries, "rows")
-        sums = listed.sums()
-        scatter, size = listed.scatter(sums, listed.softmax_factors(sums, row_weights), values)
+            rows = self.coordinates(Queries(), "rows"), self.coordinates(queries, "rows")
+        sums = listed.sums(values)
+        scatter, size = listed.scatter(sums, listed.softmax_factors(sums, row_weights), rows, n_first)
         if not scatter_is_accurate(scatter, size, listed.points.dtype):
-            return None
+            return self._every_pair._scatter_by_sums(queries, row_weights, space, values, n_first)
         self.points.certificates.add(sums.certificate)
-        log_sums = listed.queries.given(sums.log_sums)
+        log_sums, means = listed.queries.given(sums.log_sums), listed.queries.given(sums.means)
         again, those, placed = self._rest(listed, sums, queries)
         if len(again):
-            more = placed.scatter(those, row_weights[again], space)
-            log_sums[again], scatter = more.log_sums, scatter + more.scatter
-        return Scatter(log_sums, scatter)
+            of_rows, more, of_values = placed._scatter_by_sums(those, row_weights[again], space, values, n_first)
+            log_sums[again], means[again], scatter = of_rows, of_values, scatter + more
+        return log_sums, scatter, means
 
     def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
         listed = self._listed(queries, "values", power=1.0, own_class=own_class)
@@ -589,7 +588,7 @@ class CpuPlaced(Placed):
             sums = listed.sums()
             self.points.certificates.add(sums.certificate)
             return self._listed_pull(listed, sums, queries, factors, own_class)
-        once = None if own_class else self._once(queries, self._images.packed, self._images.k)
+        once = None if own_class else self._once(queries, self._images.packed)
         if once is None:
             return super().softmax_pull(queries, factors, own_class)
         with one_blas_thread():
@@ -619,7 +618,7 @@ class CpuPlaced(Placed):
                 factors = row_weights if likelihood else row_weights * np.exp(log_agreement)
             pull = self._listed_pull(*every, queries, factors)
             return Pull(log_sums, log_agreement, pull - self._listed_pull(*mates, queries, factors, own_class=True))
-        once = self._once(queries, self._images.packed, self._images.k) if self._images.log_weights is None else None
+        once = self._once(queries, self._images.packed) if self._images.log_weights is None else None
         if once is None:
             return self._pull_of_rows(queries, row_weights, likelihood)
         with one_blas_thread():

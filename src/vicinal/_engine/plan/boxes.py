@@ -131,54 +131,55 @@ def home_tiles(images: np.ndarray, boxes: Boxes, mass: np.ndarray, homes: np.nda
     Successive rows should be near each other.  The search for the rows of a query group begins in the span of the last home, and
     continues in the other spans that are at least as near to one of them as the nearest tile found so far.
     """
-    span_low, span_high = boxes.span_low, boxes.span_high
+    low, high, span_low, span_high = boxes.low, boxes.high, boxes.span_low, boxes.span_high
     m, d, last = images.shape[0], images.shape[1], int64(0)
     box, found, outside = np.empty((2, d)), np.empty((QUERY_GROUP, 2)), np.empty(TILE_SPAN)
-    rows = np.empty((QUERY_GROUP, d))
+    rows, home = np.empty((QUERY_GROUP, d)), np.zeros(QUERY_GROUP, np.int64)
     for first in range(0, m, QUERY_GROUP):
-        count, farthest = min(QUERY_GROUP, m - first), 0.0
+        count, farthest = min(QUERY_GROUP, m - first), np.inf
         _box(images, first, first + count, box[0], box[1])
         for r in range(count):
             for k in range(d):
                 rows[r, k] = images[first + r, k]
-            found[r, 0], found[r, 1] = np.inf, np.inf
-            homes[first + r] = _nearer_tile(rows[r], boxes, last, mass, int64(0), found[r], outside)
-            farthest = max(farthest, found[r, 0])
-        for s in range(span_low.shape[0]):
-            if s != last and _apart(box[0], box[1], span_low[s], span_high[s]) <= farthest:
-                for r in range(count):
-                    if _apart(rows[r], rows[r], span_low[s], span_high[s]) <= found[r, 0]:
-                        homes[first + r] = _nearer_tile(rows[r], boxes, s, mass, homes[first + r], found[r], outside)
-        last = homes[first + count - 1] // TILE_SPAN
+        found[:, :] = np.inf
+        home[:] = 0
+        for step in range(span_low.shape[0] + 1):
+            s = last if step == 0 else step - 1
+            if step > 0 and (s == last or _apart(box[0], box[1], span_low[s], span_high[s]) > farthest):
+                continue
+            _apart_from_span(box[0], box[1], low[s], high[s], outside)
+            for x in range(min(TILE_SPAN, mass.shape[0] - s * TILE_SPAN)):
+                if outside[x] <= farthest and mass[s * TILE_SPAN + x] > -np.inf:
+                    _go_home(rows, count, low[s], high[s], x, s * TILE_SPAN + x, home, found)
+            farthest = 0.0
+            for r in range(count):
+                farthest = max(farthest, found[r, 0])
+        for r in range(count):
+            homes[first + r] = home[r]
+        last = home[count - 1] // TILE_SPAN
 
 
 @njit(**_OPTIONS)
-def _nearer_tile(
-    row: np.ndarray,
-    boxes: Boxes,
-    s: int,
-    mass: np.ndarray,
-    home: int,
-    found: np.ndarray,
-    outside: np.ndarray,
-) -> int:
-    """Return the tile of span s that is nearer to a row than its home, or else its home.
+def _go_home(
+    rows: np.ndarray, count: int, low: np.ndarray, high: np.ndarray, x: int, t: int, home: np.ndarray, found: np.ndarray
+) -> None:
+    """home[r] = tile t, number x of a span with these boxes, for the rows to which it is nearer than their homes.
 
-    found = the squared distances of the row from the box of its home, and from the middle of that.
+    found[r] = the squared distances of a row from the box of its home, and from the middle of that.
     """
-    low, high = boxes.low[s], boxes.high[s]
-    _apart_from_span(row, row, low, high, outside)
-    for x in range(min(TILE_SPAN, mass.shape[0] - s * TILE_SPAN)):
-        t = s * TILE_SPAN + x
-        if not outside[x] <= found[0] or mass[t] == -np.inf:
+    for r in range(count):
+        outside, middle = 0.0, 0.0
+        for k in range(rows.shape[1]):
+            gap = max(max(low[k, x] - rows[r, k], rows[r, k] - high[k, x]), 0.0)
+            outside += gap * gap
+        if not outside <= found[r, 0]:
             continue
-        middle = 0.0
-        for k in range(row.shape[0]):
-            gap = row[k] - 0.5 * (low[k, x] + high[k, x])
+        for k in range(rows.shape[1]):
+            gap = rows[r, k] - 0.5 * (low[k, x] + high[k, x])
             middle += gap * gap
-        if outside[x] < found[0] or middle < found[1] or (middle == found[1] and t < home):
-            home, found[0], found[1] = t, outside[x], middle
-    return home
+        is_nearer = middle < found[r, 1] or (middle == found[r, 1] and t < home[r])
+        if outside < found[r, 0] or (outside == found[r, 0] and is_nearer):
+            home[r], found[r, 0], found[r, 1] = t, outside, middle
 
 
 # -- which tiles --------------------------------------------------------------------------------------------------
@@ -201,6 +202,20 @@ def _apart(low: np.ndarray, high: np.ndarray, other_low: np.ndarray, other_high:
         gap = max(max(other_low[k] - high[k], low[k] - other_high[k]), 0.0)
         total += gap * gap
     return total
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _are_within(
+    square: float, shrink: float, low: np.ndarray, high: np.ndarray, other_low: np.ndarray, other_high: np.ndarray
+) -> bool:
+    """Return whether the squared distance of two boxes, times a factor, is below a number."""
+    total = 0.0
+    for k in range(low.shape[0]):
+        gap = max(max(other_low[k] - high[k], low[k] - other_high[k]), 0.0)
+        total += gap * gap
+        if not total * shrink < square:
+            return False
+    return True
 
 
 @njit(fastmath={"contract", "nnan", "nsz"}, **_OPTIONS)

@@ -11,8 +11,8 @@ from vicinal._engine.plan.boxes import (
     SLACK,
     Boxes,
     PackedTiles,
-    _apart,
     _apart_from_span,
+    _are_within,
     _bin_of,
     _box,
     _offset_of_bin,
@@ -77,7 +77,8 @@ def radii(
     pair is visited *once*, parts of a tile may be skipped whose whole box is nearer, so a nearer tile counts as if it were at the radius.
     """
     error, power, log_unit, log_all, shrink = rule
-    n_tiles, n_spans, d = mass.shape[0], point_boxes.span_low.shape[0], queries.packed.shape[1]
+    near, far, span_low, span_high = point_boxes.low, point_boxes.high, point_boxes.span_low, point_boxes.span_high
+    n_tiles, n_spans, d = mass.shape[0], span_low.shape[0], queries.packed.shape[1]
     weights, tails, squares = np.empty(_BINS), np.empty(_BINS), np.empty(TILE_SPAN)
     box, rows, low, high = np.empty((2, d)), np.empty((TILE, d)), np.empty((GROUPS, d)), np.empty((GROUPS, d))
     distances, of_tiles, spans = np.empty(n_tiles), np.empty(n_tiles), np.empty(n_spans, np.int64)
@@ -91,7 +92,7 @@ def radii(
         reach = _reach(log_all - lowest - np.log(0.25 * error) + SLACK, power)
         _box_of_tile(boxes, t, box)
         for s in range(first_tiles[t] // TILE_SPAN, -(-last_tiles[t] // TILE_SPAN)):
-            if _apart(box[0], box[1], point_boxes.span_low[s], point_boxes.span_high[s]) * shrink < reach:
+            if _are_within(reach, shrink, box[0], box[1], span_low[s], span_high[s]):
                 spans[near_spans] = s
                 near_spans += 1
         for g in range(_boxes_of_groups(queries, t, rows, low, high)):
@@ -100,9 +101,9 @@ def radii(
             reach = _reach(log_all - least[t, g] - np.log(0.25 * error) + SLACK, power)
             radius[t, g], count, nearest = reach, 0, np.inf
             for s in spans[:near_spans]:
-                if not _apart(low[g], high[g], point_boxes.span_low[s], point_boxes.span_high[s]) * shrink < reach:
+                if not _are_within(reach, shrink, low[g], high[g], span_low[s], span_high[s]):
                     continue
-                _apart_from_span(low[g], high[g], point_boxes.low[s], point_boxes.high[s], squares)
+                _apart_from_span(low[g], high[g], near[s], far[s], squares)
                 for x in range(max(first_tiles[t] - s * TILE_SPAN, 0), min(last_tiles[t] - s * TILE_SPAN, TILE_SPAN)):
                     square = squares[x] * shrink
                     if square < reach and mass[s * TILE_SPAN + x] > 0.0:
@@ -115,17 +116,19 @@ def radii(
             _tails(nearest, power, least[t, g], log_unit, weights, tails)
             nearer = 0.0
             for b in range(_BINS):
-                square, here = nearest + _offset_of_bin(b), 0.0
+                square = nearest + _offset_of_bin(b)
                 if square >= reach:
                     break
-                if once and nearer > 0.0:
-                    nats = np.inf
-                    if square >= max(power, 1.0):
-                        nats = log_unit - least[t, g] + 0.5 * power * np.log(square) - 0.5 * square + SLACK
-                    here = nearer * np.exp(nats) if nats < 700.0 else np.inf
-                if here + tails[b] <= 0.25 * error:
-                    radius[t, g] = square
-                    break
+                if tails[b] <= 0.25 * error:
+                    here = 0.0
+                    if once and nearer > 0.0:
+                        nats = np.inf
+                        if square >= max(power, 1.0):
+                            nats = log_unit - least[t, g] + 0.5 * power * np.log(square) - 0.5 * square + SLACK
+                        here = nearer * np.exp(nats) if nats < 700.0 else np.inf
+                    if here + tails[b] <= 0.25 * error:
+                        radius[t, g] = square
+                        break
                 nearer += weights[b]
 
 
@@ -165,6 +168,7 @@ def list_tiles(
     `counts` tells how many there are for each tile, `groups` which of its fours of rows are concerned.  Those that have been visited before,
     `near`, are not listed; their tiles are in ascending order.  If each pair is visited once, only tiles from t on are listed.
     """
+    near, far, span_low, span_high = point_boxes.low, point_boxes.high, point_boxes.span_low, point_boxes.span_high
     d, place = queries.packed.shape[1], 0
     box, squares, rows = np.empty((2, d)), np.empty(TILE_SPAN), np.empty((TILE, d))
     low, high, other = np.empty((GROUPS, d)), np.empty((GROUPS, d)), np.empty((2, d))
@@ -176,18 +180,16 @@ def list_tiles(
         _box_of_tile(boxes, t, box)
         first, last, before = max(first_tiles[t], t if once else 0), last_tiles[t], near_starts[t]
         for s in range(first // TILE_SPAN, -(-last // TILE_SPAN)):
-            if not _apart(box[0], box[1], point_boxes.span_low[s], point_boxes.span_high[s]) * shrink < max(
-                farthest, widest[s]
-            ):
+            if not _are_within(max(farthest, widest[s]), shrink, box[0], box[1], span_low[s], span_high[s]):
                 continue
-            _apart_from_span(box[0], box[1], point_boxes.low[s], point_boxes.high[s], squares)
+            _apart_from_span(box[0], box[1], near[s], far[s], squares)
             for u in range(max(first, s * TILE_SPAN), min(last, (s + 1) * TILE_SPAN)):
                 if not squares[u - s * TILE_SPAN] * shrink < max(farthest, point_radius[u]) or not mass[u] > 0.0:
                     continue
                 _box_of_tile(point_boxes, u, other)
                 bits = 0
                 for g in range(n_groups):
-                    if _apart(low[g], high[g], other[0], other[1]) * shrink < max(radius[t, g], point_radius[u]):
+                    if _are_within(max(radius[t, g], point_radius[u]), shrink, low[g], high[g], other[0], other[1]):
                         bits |= _FOURS << (g * (QUERY_GROUP // FOUR))
                 while before < near_starts[t + 1] and near_tiles[before] < u:
                     before += 1

@@ -69,6 +69,17 @@ class Plan(NamedTuple):
         starts = np.append(0, np.cumsum(used))[self.starts]
         return Plan(starts, self.tiles[used], groups[used])
 
+    def joined(self, other: "Plan") -> "Plan":
+        """Return a plan that visits what either of two plans visits."""
+        n = len(self.starts) - 1
+        queries = np.concatenate([np.repeat(np.arange(n), np.diff(plan.starts)) for plan in (self, other)])
+        tiles, groups = (np.concatenate(pair) for pair in ((self.tiles, other.tiles), (self.groups, other.groups)))
+        order = np.lexsort((tiles, queries))
+        queries, tiles = queries[order], tiles[order]
+        first = np.flatnonzero(np.append(True, (np.diff(queries) != 0) | (np.diff(tiles) != 0))[: len(order)])
+        groups = np.bitwise_or.reduceat(groups[order], first) if len(first) else groups
+        return Plan(np.searchsorted(queries[first], np.arange(n + 1)), tiles[first], groups)
+
 
 class Planner:
     """Plans for queries among points.
@@ -111,20 +122,18 @@ class Planner:
             starts = np.append(0, np.cumsum(counts))
             tiles = np.arange(starts[-1]) - np.repeat(starts[:-1] - first, counts)
             return Plan(starts, tiles.astype(np.int32), np.full(len(tiles), 0xFFFF, dtype=np.uint16))
-        places = np.arange(queries.tiles.n)
         of_rows = queries.tiles.tile_at
-        group = (places - queries.tiles.starts[of_rows]) // QUERY_GROUP
-        keys = np.unique((of_rows * GROUPS + group) * n + queries.home)  # the homes of each query group
-        group, home = np.divmod(keys, n)
-        tile, group = np.divmod(group, GROUPS)
-        beside = home[:, None] + np.arange(-tuning.NEXT_TILES // 8, tuning.NEXT_TILES // 8 + 1)
-        inside = (beside >= queries.first_tiles[tile, None]) & (beside < queries.last_tiles[tile, None])
-        pairs, which = np.unique((tile[:, None] * n + beside)[inside], return_inverse=True)
-        bits = np.zeros(len(pairs), dtype=np.uint16)
-        np.bitwise_or.at(
-            bits, which.ravel(), np.broadcast_to((3 << (2 * group))[:, None], beside.shape)[inside].astype(np.uint16)
-        )
-        tile, beside = np.divmod(pairs, n)
+        group = (np.arange(queries.tiles.n) - queries.tiles.starts[of_rows]) // QUERY_GROUP
+        reach = tuning.NEXT_TILES // 8
+        beside = queries.home[:, None] + np.arange(-reach, reach + 1)
+        inside = (beside >= queries.first_tiles[of_rows, None]) & (beside < queries.last_tiles[of_rows, None])
+        pairs = (of_rows[:, None] * n + beside)[inside]
+        bits = np.broadcast_to((3 << (2 * group))[:, None].astype(np.uint16), beside.shape)[inside]
+        order = np.argsort(pairs)
+        pairs, bits = pairs[order], bits[order]
+        first = np.flatnonzero(np.append(True, np.diff(pairs) != 0)[: len(pairs)])
+        tile, beside = np.divmod(pairs[first], n)
+        bits = np.bitwise_or.reduceat(bits, first) if len(first) else bits
         return Plan(np.searchsorted(tile, np.arange(queries.tiles.n_tiles + 1)), beside.astype(np.int32), bits)
 
     def beyond(self, low: np.ndarray, near: Plan) -> Plan:

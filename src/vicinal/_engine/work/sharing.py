@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 FAN = 4  # children of a node
+_SMALL = 2**20  # bytes of sums that are added faster with their zeros
 _UNEVEN = 1.5  # a node that costs more than this many times the share of a task is split
 
 Sums = tuple[np.ndarray, ...]
@@ -158,7 +159,9 @@ class Touched(NamedTuple):
 
     def add_to(self, total: "Sums | Touched") -> "Sums | Touched":
         """Return the sum of these and others, whose arrays may be changed; entries that are zero in both are not stored."""
-        if isinstance(total, Touched):
+        if isinstance(total, Touched) and self.length * total.sums[0][:1].nbytes <= _SMALL:
+            total = total.whole()
+        elif isinstance(total, Touched):
             either = np.zeros(self.length, dtype=bool)
             either[total.touched] = either[self.touched] = True
             if 2 * np.count_nonzero(either) > self.length:  # later sums are added to it in place
