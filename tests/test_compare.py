@@ -24,6 +24,7 @@ from vicinal._compare import kept as kept_outcomes
 from vicinal._compare.folds import RECALL_AT, Outcome, neighbor_scores
 from vicinal._compare.independent import IndependentColumns
 from vicinal._compare.intervals import corrected_interval
+from vicinal._compare.methods import metric_names
 from vicinal._compare.rows import read_targets
 from vicinal._detect.steps import flat_steps
 
@@ -870,3 +871,32 @@ def test_a_table_is_prepared_with_logarithms_and_its_notes_are_kept():
         vicinal.compare(table[["width"]].to_numpy(), log=["income"], **few)
     with pytest.raises(ValueError, match=r"there is no column 'knd'\. Did you mean 'kind'"):
         vicinal.compare(table, "knd", **few)
+
+
+def test_lca_as_a_metric_learns_from_categories_and_plain_metrics_have_them_too():
+    """A category and a number decide; the codes of the category mean nothing as numbers."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=240)
+    kind = np.array(list("xyz"))[(rng.integers(3, size=240) % 2 + y) % 3]
+    table = pd.DataFrame({"size": y + rng.normal(size=240), "kind": kind, "width": rng.normal(size=240) > 0})
+    few = {"metrics": ["z-scored", "lca"], "densities": ["lca"], "n_repeats": 1, "n_splits": 3}
+    found = vicinal.compare(table, y, **few)
+    assert [result.name for result in found.metrics] == [
+        "z-scored",
+        "z-scored-quantities",
+        "z-scored-categories",
+        "lca",
+    ]
+    accuracy = {result.name: result.main.mean for result in found.metrics}
+    assert accuracy["lca"] > accuracy["z-scored"] + 0.08
+    assert found.reference["metric"] == "z-scored-categories"
+    by_hand = [make_pipeline(StandardScaler(), KNeighborsClassifier(5)) for _ in found.metrics[2].scores["accuracy"]]
+    splits = RepeatedStratifiedKFold(n_splits=3, n_repeats=1, random_state=0).split(table, y)
+    X = np.column_stack([table["size"], pd.get_dummies(table[["kind", "width"]].astype(str))]).astype(float)
+    for model, (train, test), score in zip(by_hand, splits, found.metrics[2].scores["accuracy"], strict=True):
+        assert model.fit(X[train], y[train]).score(X[test], y[test]) == pytest.approx(score, abs=0.02)
+    assert vicinal.compare(table, y, **found.settings).verdict == found.verdict
+    relevance = vicinal.report(table, y, comparison=found).summary["metric"]["relevance"]
+    assert [column["name"] for column in relevance] == ["size"]
+    assert "lca" in metric_names()
+    assert not any("-categories" in name for name in metric_names())

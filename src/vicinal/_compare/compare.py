@@ -60,7 +60,7 @@ def compare(
     types : dict, optional
         Overrides of the detected kinds of columns, by name (or position), in the notation of
         :func:`vicinal.tables.column_types`. Densities are learned from quantities (continuous columns and lattices) and categories
-        (columns of two values included), and LCA and LCA-Gauss as metrics from quantities. Identifiers and columns that number the
+        (columns of two values included), LCA as a metric from the same, and LCA-Gauss from quantities. Identifiers and columns that number the
         rows are left out; ``types={"code": "lattice"}`` includes one.
     log : list of str
         Columns of a DataFrame, positive and skewed, of which the logarithm is compared, as prices and incomes usually are.
@@ -110,9 +110,9 @@ def compare(
 
     Notes
     -----
-    Metrics: euclidean, z-scored, pca-whitened, lda (plain); rca, lca, lca-gauss, nca (learned). If LCA does not use all columns, the
-    plain metrics are also evaluated on the columns that it uses (such as "z-scored-quantities"), so that leaving out columns never
-    counts as a gain from learning. Densities: gaussian,
+    Metrics: euclidean, z-scored, pca-whitened, lda (plain); rca, lca, lca-gauss, nca (learned). The
+    plain metrics are also evaluated on the columns that LCA and LCA-Gauss use, if these are others (such as "z-scored-categories" and
+    "z-scored-quantities"), so that the choice of columns never counts as a gain from learning. Densities: gaussian,
     parzen-scott, parzen-loo, independent (plain; the last one is a product of densities of single columns); lca, lca-gauss, manifold-parzen
     (learned). All of them are densities of the same columns: LCA and Parzen windows learn how categories belong to the numbers and to each other,
     the others, and "lca-beside", take them as independent. Log-likelihoods are in the units of the

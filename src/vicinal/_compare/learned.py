@@ -1,6 +1,7 @@
 """The metric or density in a pipeline, and what it does to the columns."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,8 @@ def images_of(metric: Any, X: np.ndarray) -> np.ndarray:
     return images
 
 
-def linear_map(metric: Any, X: np.ndarray | None = None) -> np.ndarray | None:
-    """Return the metric's map in standard deviations of the columns: (k, d), or None if it is not linear.
+def linear_map(metric: Any, X: np.ndarray | None = None, levels: Sequence[int] = ()) -> np.ndarray | None:
+    """Return the metric's map in standard deviations of the columns: (k, d), or None if it is not linear; zeros for levels.
 
     The standard deviations are those of the training rows, if the metric begins with a StandardScaler, and otherwise of the rows X;
     None if neither is known.
@@ -42,11 +43,11 @@ def linear_map(metric: Any, X: np.ndarray | None = None) -> np.ndarray | None:
         mean, spread = np.zeros(len(scaler.scale_)) if scaler.mean_ is None else scaler.mean_, scaler.scale_
     elif X is not None:
         mean, spread = X.mean(axis=0), X.std(axis=0)
+        mean[list(levels)], spread[list(levels)] = X[0, list(levels)], 0.0
     else:
         return None
-    if getattr(estimator, "_has_levels", False) and hasattr(
-        estimator, "components_"
-    ):  # the map of the numbers; levels have coordinates of their own
+    # The map of the numbers; levels have coordinates of their own.
+    if not levels and getattr(estimator, "_has_levels", False) and hasattr(estimator, "components_"):
         matrix = np.zeros((len(estimator.components_), len(mean)))
         matrix[:, estimator._categories.numbers] = estimator.components_
         return matrix if scaler is not None else matrix * spread

@@ -14,7 +14,7 @@ from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 from vicinal._compare.independent import BesideLevels, IndependentColumns
 from vicinal._detect.steps import takes_levels
@@ -26,8 +26,8 @@ from vicinal._tables import ColumnType, Dequantizer
 WIDE = 64
 # Share of the standardised variance that may be dropped as rounding or exact dependence of columns.
 ALL_VARIANCE = 1.0 - 1e-6
-# Metrics that, like densities, are learned only from quantities.
-AMOUNTS_ONLY = ("lca", "lca-gauss")
+# Metrics that are learned from the same columns as their densities: quantities, and LCA's also from levels.
+_AS_DENSITIES = ("lca", "lca-gauss")
 # The number of directions of partial least squares, the plain method for numeric targets, as LDA is for classes.
 PLS_DIRECTIONS = 5
 _ALL_GAUSSIAN = 1e3
@@ -69,6 +69,7 @@ class Columns(NamedTuple):
     log : positions among those of columns that hold logarithms
     levels : positions of the columns that hold levels, which densities use beside the quantities
     codes : those of them that are codes of categories, whose distances mean nothing to metrics
+    n_levels : the number of levels of all of them together
     """
 
     n_columns: int
@@ -77,6 +78,7 @@ class Columns(NamedTuple):
     log: tuple[int, ...] = ()
     levels: tuple[int, ...] = ()
     codes: tuple[int, ...] = ()
+    n_levels: int = 0
 
     @classmethod
     def of(cls, types: Sequence[ColumnType]) -> Self:
@@ -85,7 +87,12 @@ class Columns(NamedTuple):
         log = tuple(place for place, j in enumerate(measured) if types[j].log)
         levels = tuple(j for j, kind in enumerate(types) if kind.has_levels)
         codes = tuple(j for j in levels if types[j].kind == "category")
-        return cls(len(types), measured, tuple(types[j].step or 0.0 for j in measured), log, levels, codes)
+        n_levels = sum(len(types[j].levels) or 2 for j in levels)
+        return cls(len(types), measured, tuple(types[j].step or 0.0 for j in measured), log, levels, codes, n_levels)
+
+    def level_places(self, n_dimensions: int) -> list[int]:
+        """Return the positions of the columns of levels after so many dimensions of the quantities."""
+        return list(range(n_dimensions, n_dimensions + len(self.levels)))
 
     @property
     def of_metrics(self) -> tuple[int, ...]:
@@ -133,10 +140,12 @@ def metric_methods(
     lca, lca_gauss = _lca_pair(seed, engine)
     narrow = prepared_columns(n_features, n_dimensions, seed)
     n_measured = len(columns.measured)
-    local = (
-        *columns.first_steps(seed, training_only=True),
-        *prepared_columns(n_measured, metric_dimensions(n_measured, n_rows), seed),
-    )
+    n_local = metric_dimensions(n_measured, n_rows)
+    local = (*columns.first_steps(seed, training_only=True), *prepared_columns(n_measured, n_local, seed))
+    with_levels = local
+    if columns.levels:
+        lca = lca.set_params(categorical_features=columns.level_places(n_local))
+        with_levels = first_columns(columns, n_local, seed, training_only=True)
     numbers = task == "numbers"
     # A fit that did not converge is not judged, and the default of 50 iterations is often too few. A gain of less than a
     # ten-thousandth of a row is far below the resolution of held-out rows.
@@ -145,13 +154,13 @@ def metric_methods(
     rca = BinnedTargetMetric(RCA()) if numbers else RCA()
     methods = [
         *(method.after(choice) for method in _plain_metrics(n_features, n_rows, seed, numbers)),
-        *_on_quantities(columns, n_rows, seed, numbers),
+        *_on_the_same_columns(columns, n_rows, seed, numbers),
         Method("rca", "RCA", True, False, make_pipeline(*choice, StandardScaler(), rca)),
-        Method("lca", "LCA", True, True, make_pipeline(*local, lca), shared=True),
+        Method("lca", "LCA", True, True, make_pipeline(*with_levels, lca), shared=True),
         Method("lca-gauss", "LCA-Gauss", True, True, make_pipeline(*local, lca_gauss), shared=True),
         Method("nca", "NCA", True, True, make_pipeline(*choice, *narrow, nca)),
     ]
-    return {method.name: method for method in methods if n_measured or method.name not in AMOUNTS_ONLY}
+    return {method.name: method for method in methods if n_measured or method.name not in _AS_DENSITIES}
 
 
 def _plain_metrics(n_features: int, n_rows: int, seed: int, numbers: bool) -> list[Method]:
@@ -167,27 +176,37 @@ def _plain_metrics(n_features: int, n_rows: int, seed: int, numbers: bool) -> li
     ]
     if n_dimensions < n_features:
         leading = make_pipeline(*prepared_columns(n_features, n_dimensions, seed))
-        beside = (*AMOUNTS_ONLY, "nca")
+        beside = (*_AS_DENSITIES, "nca")
         methods.append(Method("pca", "PCA", False, False, leading, repeats="z-scored", beside=beside))
     return methods
 
 
-def _on_quantities(columns: Columns, n_rows: int, seed: int, numbers: bool) -> list[Method]:
-    """Return the plain metrics on the columns that LCA uses, if it does not use all.
+def _on_the_same_columns(columns: Columns, n_rows: int, seed: int, numbers: bool) -> list[Method]:
+    """Return the plain metrics on the columns that LCA and LCA-Gauss use, if they do not use those of the other metrics.
 
-    A gain from leaving out columns is not a gain from learning: a plain metric without them would have it as well.
+    A gain from leaving out columns, or from using categories, is not a gain from learning: a plain metric would have it as well.
     """
-    if not columns.measured or columns.measured == columns.of_metrics:
+    measured, levels = columns.measured, columns.levels
+    if not measured:
         return []
+    groups: list[tuple[str, str, Any, int, tuple[str, ...]]] = []
+    if measured != columns.of_metrics:
+        groups.append(("quantities", "quantities only", columns.choice(measured), len(measured), _AS_DENSITIES))
+    if columns.codes:
+        coded = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+        chosen = [("numbers", "passthrough", list(measured)), ("levels", coded, list(levels))]
+        width = len(measured) + columns.n_levels
+        groups.append(("categories", "with categories", [ColumnTransformer(chosen)], width, ("lca",)))
     return [
         method._replace(
-            name=f"{method.name}-quantities",
-            label=f"{method.label}, quantities only",
-            estimator=make_pipeline(*columns.choice(columns.measured), method.estimator),
+            name=f"{method.name}-{name}",
+            label=f"{method.label}, {label}",
+            estimator=make_pipeline(*first, method.estimator),
             repeats=method.repeats or method.name,
-            beside=AMOUNTS_ONLY,
+            beside=learned,
         )
-        for method in _plain_metrics(len(columns.measured), n_rows, seed, numbers)
+        for name, label, first, width, learned in groups
+        for method in _plain_metrics(width, n_rows, seed, numbers)
     ]
 
 
@@ -201,7 +220,7 @@ def density_methods(columns: Columns, n_dimensions: int, seed: int, engine: Engi
     from vicinal import LCAGauss, ManifoldParzen, ParzenWindows
 
     lca, lca_gauss = _lca_pair(seed, engine)
-    levels = list(range(n_dimensions, n_dimensions + len(columns.levels)))  # the last columns
+    levels = columns.level_places(n_dimensions)
     # With such a penalty on standardised columns no direction is local: one Gaussian, its covariance shrunk (Ledoit and Wolf)
     # if that helps held-out rows.
     gaussian = LCAGauss(reg=_ALL_GAUSSIAN, tol=1e-5, engine=engine)
@@ -218,7 +237,7 @@ def density_methods(columns: Columns, n_dimensions: int, seed: int, engine: Engi
         Method("lca-gauss", "LCA-Gauss", True, True, _beside(levels, lca_gauss), shared=True),
         Method("manifold-parzen", "Manifold Parzen", True, True, _beside(levels, manifold)),
     ]
-    first = density_columns(columns, n_dimensions, seed)
+    first = first_columns(columns, n_dimensions, seed, training_only=False)
     return {method.name: method.after(first) for method in methods if levels or method.name != "lca-beside"}
 
 
@@ -234,17 +253,22 @@ def own_metric(name: str, estimator: Any) -> Method:
 
 def own_density(name: str, estimator: Any, columns: Columns, n_dimensions: int, seed: int) -> Method:
     """Return a line for a density of the caller, which takes the same columns as the other densities; levels are the last ones."""
-    levels = list(range(n_dimensions, n_dimensions + len(columns.levels)))
+    levels = columns.level_places(n_dimensions)
     if levels and takes_levels(estimator):
         estimator = clone(estimator).set_params(categorical_features=levels)
     else:
         estimator = _beside(levels, estimator)
-    return Method(name, name, True, False, estimator).after(density_columns(columns, n_dimensions, seed))
+    return Method(name, name, True, False, estimator).after(
+        first_columns(columns, n_dimensions, seed, training_only=False)
+    )
 
 
-def density_columns(columns: Columns, n_dimensions: int, seed: int) -> tuple[Any, ...]:
-    """Return the first steps of the pipeline of a density: the quantities, with noise on rounded ones, standardised; and the levels."""
-    first = columns.first_steps(seed, training_only=False, levels=True)
+def first_columns(columns: Columns, n_dimensions: int, seed: int, *, training_only: bool) -> tuple[Any, ...]:
+    """Return the first steps before a density: the quantities, with noise on rounded ones, standardised; and the levels.
+
+    With `training_only`, only the rows of the fit get noise, as for a metric.
+    """
+    first = columns.first_steps(seed, training_only=training_only, levels=True)
     scaled = prepared_columns(len(columns.measured), n_dimensions, seed)
     if not columns.levels:
         return (*first, *scaled)
@@ -264,7 +288,8 @@ _ONE = Columns(2, (0,), (0.0,), levels=(1,), codes=(1,))
 
 def metric_names() -> tuple[str, ...]:
     """Return the names of all metrics, for classes and for numbers."""
-    return tuple({name: None for task in ("classes", "numbers") for name in metric_methods(_ONE, 1, 0, None, task)})
+    methods = [method for task in ("classes", "numbers") for method in metric_methods(_ONE, 1, 0, None, task).values()]
+    return tuple(dict.fromkeys(method.name for method in methods if not method.repeats))
 
 
 def density_names() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from vicinal._compare.intervals import Interval
-from vicinal._compare.learned import linear_map
+from vicinal._compare.learned import learned_step, linear_map
 from vicinal._compare.methods import Columns, Method, metric_methods
 from vicinal._compare.results import Comparison, MethodResult
 from vicinal._compare.rows import ComparedTargets, read_targets
@@ -258,10 +258,12 @@ def _add_views(
     label, after = metrics[after_name].label, fitted[after_name]
     shown_first = places[before_name], places[after_name]
     summary["views"] = views.views_summary(summary, table, planes, shown_first, rows, held_out)
-    matrix = linear_map(after, X[train])
+    levels = columns.levels if getattr(learned_step(after), "_has_levels", False) else columns.codes
+    matrix = linear_map(after, X[train], levels)
     if matrix is not None:
-        before = views.shares_before(before_name, X[train])
-        summary["metric"] = views.learned_metric(matrix, before, table.columns, label)
+        numbers = [j for j in range(X.shape[1]) if j not in levels]  # which have coordinates of their own
+        before, names = views.shares_before(before_name, X[train][:, numbers]), [table.columns[j] for j in numbers]
+        summary["metric"] = views.learned_metric(matrix[:, numbers], before, names, label)
     summary["path"] = views.path_of(after, label)
     if summary["path"] is None and comparison.best["density"] in ("lca", "lca-gauss"):
         other = metrics[comparison.best["density"]]
