@@ -196,7 +196,7 @@ def test_bad_data(two_classes):
 
 @pytest.mark.parametrize(
     "density",
-    [LCA("diag"), LCA(reg=0.0), LCAGauss(reg=0.0, reg_gauss=0.0)],
+    [LCA("diag", reg=0.0), LCA(reg=0.0), LCAGauss(reg=0.0, reg_gauss=0.0)],
     ids=["diag", "reg=0", "LCAGauss"],
 )
 def test_a_column_that_is_constant_in_one_class_is_evidence(density):
@@ -227,3 +227,64 @@ def test_constants_that_differ_between_classes_and_scales_of_columns():
         scaled.predict_proba(queries * [1, 1, 1000]), classifier.predict_proba(queries), atol=1e-6
     )
     assert classifier.score(X, y) == 1.0
+
+
+def with_few_rounded_rows(n, seed=0):
+    """Rows on a coarse grid, whose own kernels are narrow, with labels that depend on one of five columns."""
+    rng = np.random.default_rng(seed)
+    X = np.round(1.5 * rng.normal(size=(n, 5)))
+    return X, (X[:, 0] + rng.normal(size=n) > 0).astype(int)
+
+
+def test_kernels_of_lca_are_replaced_by_one_for_all_classes_if_left_out_rows_are_classified_better():
+    """The classes' own kernels gave fewer right answers than the majority class on tables of rounded values."""
+    X, y = with_few_rounded_rows(150)
+    new, truth = with_few_rounded_rows(1000, seed=1)
+    classifier = DensityClassifier(LCA()).fit(X, y)
+    own = [LCA().fit(X[y == c]) for c in (0, 1)]
+    pooled = sum(np.mean(y == c) * own[c].covariance_ for c in (0, 1))
+    covariance = classifier.densities_[0].covariance_
+    factor = np.sqrt(covariance[0, 0] / pooled[0, 0])
+    np.testing.assert_allclose(covariance, factor**2 * pooled, rtol=1e-9)
+    assert factor == pytest.approx(min((1.0, 1.5, 2.0, 3.0, 4.5), key=lambda width: abs(width - factor)))
+
+    def left_out_probability(densities):
+        joint = np.column_stack([density.score_samples(X) for density in densities])
+        for c in (0, 1):
+            joint[y == c, c] = densities[c].held_out_score_samples()
+        joint += np.log([np.mean(y == c) for c in (0, 1)])
+        return np.mean((joint - logsumexp(joint, axis=1, keepdims=True))[np.arange(len(X)), y])
+
+    by_width = {
+        width: left_out_probability([ParzenWindows(width**2 * pooled).fit(X[y == c]) for c in (0, 1)])
+        for width in (1.0, 1.5, 2.0, 3.0, 4.5)
+    }
+    assert max(by_width, key=by_width.get) == pytest.approx(factor)
+    assert max(by_width.values()) > left_out_probability(own)
+    by_own = np.argmax([np.log(np.mean(y == c)) + own[c].score_samples(new) for c in (0, 1)], axis=0)
+    assert classifier.score(new, truth) > np.mean(by_own == truth)
+
+
+def test_kernels_of_classes_of_different_shapes_stay_and_a_given_penalty_is_kept():
+    rng = np.random.default_rng(2)
+    X = np.vstack([rng.normal(size=(80, 2)) * [3.0, 0.02], rng.normal(size=(80, 2)) * [0.02, 3.0]])
+    y = np.repeat(["flat", "steep"], 80)
+    for density in (LCA(), LCA(reg=0.1)):
+        classifier = DensityClassifier(density).fit(X, y)
+        assert all(isinstance(fitted, LCA) for fitted in classifier.densities_)
+
+
+@pytest.mark.filterwarnings("ignore:.*held-out rows score higher the narrower:UserWarning")
+def test_one_kernel_for_all_classes_takes_weights_names_and_constant_columns():
+    X, y = with_few_rounded_rows(150)
+    X = np.column_stack([X, np.full(150, 7.0)])
+    X[y == 0, 4] = 1.0  # constant in one class; the last column is constant in both
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    weight = np.where(np.arange(150) % 9 == 0, 0.0, 1.0)
+    classifier = DensityClassifier(LCA()).fit(frame, y, sample_weight=weight)
+    without = DensityClassifier(LCA()).fit(frame[weight > 0], y[weight > 0])
+    assert all(isinstance(density, ParzenWindows) for density in classifier.densities_)
+    np.testing.assert_array_equal(classifier.constant_variances_, 0.0)
+    np.testing.assert_allclose(classifier.predict_proba(frame), without.predict_proba(frame), rtol=1e-6)
+    far = frame.assign(f=8.0)  # another value in a column without information changes nothing
+    np.testing.assert_allclose(classifier.predict_proba(far), classifier.predict_proba(frame), rtol=1e-9)

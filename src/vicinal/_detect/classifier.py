@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import reduce
 from typing import Any, Self
 
@@ -16,7 +17,10 @@ from vicinal._categories import as_categories
 from vicinal._checks import as_numbers
 from vicinal._density.mixed import MixedColumnsMixin
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._detect.steps import as_density, check_takes_weights, rows_as_passed
+from vicinal._density.parzen import ParzenWindows
+from vicinal._detect.steps import as_density, check_takes_weights, named_for, rows_as_passed
+from vicinal._detect.training_rows import as_weights
+from vicinal._lca.lca import LCA
 from vicinal._leave_one_out import Moments
 from vicinal._mixtures import LOG_2PI
 from vicinal._notebook import NotebookMixin
@@ -30,6 +34,11 @@ from vicinal._rows.dask import (
 from vicinal._supervision import code_classes
 from vicinal._tensors import as_host
 from vicinal._words import count
+
+# The widths of one kernel for all classes that are compared, in units of the mean of the classes' kernels, and the most rows that
+# are classified for it.
+_WIDTHS = (1.0, 1.5, 2.0, 3.0, 4.5)
+_MOST_CLASSIFIED = 2000
 
 
 class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator):
@@ -57,7 +66,7 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
     priors_ : ndarray of shape (n_classes,)
         The class probabilities in use.
     densities_ : list of estimators
-        The fitted densities, in the order of ``classes_``.
+        The fitted densities, in the order of ``classes_``; ParzenWindows if the kernels of LCA were replaced by one, see Notes.
     constant_variances_ : ndarray of shape (n_classes, n_features)
         The variance that is used for a column that is constant in a class, which the density ignores; 0 elsewhere. See Notes.
     n_features_in_, feature_names_in_ : int, ndarray of str
@@ -68,6 +77,11 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
     The cost of fitting and scoring is that of the densities; scoring under all classes of Parzen windows costs as
     much as under one density of all rows. A row whose density is 0 under every class (possible only with
     kernels of bounded support) gets the priors. Rows of weight 0 are left out.
+
+    LCA learns the kernel of a class from the rows of this class alone. If they are few or rounded, such kernels are too narrow, and the
+    densities of different classes cannot be compared. If ``reg`` of LCA is chosen ("auto"), the kernels are therefore compared with
+    one kernel for all classes, the mean of their covariances at one of five widths. The kernels that give the training
+    labels the highest mean log-probability are used, each row being left out of its own class.
 
     A column that is constant in one class but not in all helps to distinguish the classes, but LCA, LCAGauss and LocalLCA
     give it no width. The class then has an independent Gaussian along this column, centred at the constant. Its variance is
@@ -122,19 +136,17 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
         self.priors_ = self._class_priors(shares / shares.sum())
         if getattr(getattr(density, "selection", None), "classifies", False):
             # A classification criterion chooses the parameters of all classes together.
-            options: dict[str, Any] = {} if weight is None else {"sample_weight": weight}
-            density = density.selected(rows_as_passed(passed, rows, density=density), y, **options)
+            density = density.selected(rows_as_passed(passed, rows, density=density), y, **as_weights(weight))
         places = [counted[codes == code] for code in range(len(kept))]
         weights = [None if weight is None else weight[some] for some in places]
         self.densities_ = []
         with merged_warnings("classes"):
-            for code, label in enumerate(self.classes_.tolist()):
-                some, options = places[code], {} if weight is None else {"sample_weight": weights[code]}
+            for label, some, of_rows in zip(self.classes_.tolist(), places, weights, strict=True):
                 table = rows_as_passed(passed, rows, some, density=density)
                 if levels is None and isinstance(density, MixedColumnsMixin) and is_frame(table):
                     table = ValidRows(rows[some], getattr(self, "feature_names_in_", None))
                 try:
-                    fitted = _fit_in_all_columns(clone(density), table, options)
+                    fitted = _fit_in_all_columns(clone(density), table, as_weights(of_rows))
                 except ValueError as error:
                     raise ValueError(f"class {label!r} with {count(len(some), 'training row')}: {error}") from error
                 self.densities_.append(fitted)
@@ -142,7 +154,44 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
         if any(len(_ignored_columns(density)) for density in self.densities_):
             of_classes = zip(places, weights, strict=True)
             self._set_constant_variances([Moments.of(rows[place], some) for place, some in of_classes])
+        if isinstance(density, LCA) and isinstance(density.reg, str) and density.rank is None and levels is None:
+            self._choose_kernels(rows, places, weights)
         return self
+
+    def _choose_kernels(self, rows: np.ndarray, places: list[np.ndarray], weights: list[Any]) -> None:
+        """Replace the kernels of LCA by one for all classes if left-out rows are then classified with higher probability."""
+        pooled, names = np.zeros((rows.shape[1],) * 2), getattr(self, "feature_names_in_", None)
+        for prior, density in zip(self.priors_, self.densities_, strict=True):
+            pooled[np.ix_(density.active_features_, density.active_features_)] += prior * density.covariance_
+        constant = np.flatnonzero(pooled.diagonal() == 0)  # in every class; if in all rows, the width does not matter
+        varies = np.ptp(rows[np.concatenate(places)][:, constant], axis=0) > 0
+        pooled[constant, constant] = np.where(varies, self.constant_variances_[:, constant].max(axis=0), 1.0)
+        best, chosen = self._left_out_probability(rows, places, weights), self
+        for factor in _WIDTHS:
+            shared = copy(self)
+            shared.constant_variances_ = np.zeros_like(self.constant_variances_)
+            shared.densities_ = [
+                ParzenWindows(factor**2 * pooled, engine=self.densities_[0].engine).fit(
+                    ValidRows(rows[place], names), **as_weights(some)
+                )
+                for place, some in zip(places, weights, strict=True)
+            ]
+            probability = shared._left_out_probability(rows, places, weights)
+            if probability > best:
+                best, chosen = probability, shared
+        self.densities_, self.constant_variances_ = chosen.densities_, chosen.constant_variances_
+
+    def _left_out_probability(self, rows: np.ndarray, places: list[np.ndarray], weights: list[Any]) -> float:
+        """Return the mean log-probability of the classes of training rows, or of a sample, each row left out of its own class."""
+        codes = np.repeat(np.arange(len(places)), [len(place) for place in places])
+        counts = np.ones(len(codes)) if weights[0] is None else np.concatenate(weights)
+        sample = np.random.default_rng(0).permutation(len(codes))[:_MOST_CLASSIFIED]
+        queries, own = rows[np.concatenate(places)[sample]], (np.arange(len(sample)), codes[sample])
+        joint = self._joint(queries, named_for(self, queries))
+        left_out = np.concatenate([as_host(density.held_out_score_samples()) for density in self.densities_])
+        with np.errstate(divide="ignore"):
+            joint[own] = (np.log(self.priors_) + self._off_constants(queries))[own] + left_out[sample]
+        return float(np.average((joint - logsumexp(joint, axis=1, keepdims=True))[own], weights=counts[sample]))
 
     def _set_constant_variances(self, moments: list[Any]) -> None:
         """Set the variances of columns that the densities of classes ignore, from the moments of the classes."""
@@ -207,15 +256,19 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
         else:
             values = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
             rows = rows_as_passed(passed, values, density=density)
-        with np.errstate(divide="ignore"):
-            joint = np.log(self.priors_) + np.column_stack([as_host(d.score_samples(rows)) for d in self.densities_])
-        joint += self._off_constants(values.astype(np.float64, copy=False))
+        joint = self._joint(values, rows)
         if np.isnan(joint).any():
             raise ValueError(
                 f"{type(self.densities_[0]).__name__} returned NaN as the log-density of "
                 f"{int(np.isnan(joint).any(axis=1).sum())} rows; expected numbers."
             )
         return joint
+
+    def _joint(self, values: np.ndarray, rows: Any) -> np.ndarray:
+        """Return what `predict_joint_log_proba` does, of rows as numbers and as the densities take them."""
+        with np.errstate(divide="ignore"):
+            joint = np.log(self.priors_) + np.column_stack([as_host(d.score_samples(rows)) for d in self.densities_])
+        return joint + self._off_constants(values.astype(np.float64, copy=False))
 
     @answers_collections(lambda self: len(self.classes_), float_numbers)
     def predict_log_proba(self, X: ArrayLike) -> NDArray[Any]:

@@ -143,7 +143,7 @@ class Steps:
         for step in self.before:
             if self.scores_gaps and _fills_in(step):
                 continue
-            rows = _named_for(step, X)
+            rows = named_for(step, X)
             if isinstance(step, Dequantizer):
                 X = step._rows(rows, reset=False) if draw is None else step.draw(rows, draw)
             else:
@@ -158,7 +158,7 @@ class Steps:
 
     def log_densities(self, rows: np.ndarray) -> np.ndarray:
         """Return the log-densities of rows as the density takes them, in its own units."""
-        passed = ValidRows(rows) if self.levels else _named_for(self.density, rows)
+        passed = ValidRows(rows) if self.levels else named_for(self.density, rows)
         return np.asarray(self.density.score_samples(passed))
 
     def in_units(self, table: np.ndarray) -> np.ndarray:
@@ -190,7 +190,7 @@ def flat_steps(model: Any) -> list[Any]:
     return [step for _, part in model.steps if part is not None and part != "passthrough" for step in flat_steps(part)]
 
 
-def _named_for(step: Any, rows: Any) -> Any:
+def named_for(step: Any, rows: Any) -> Any:
     """Return rows with the names that a step was fitted with, or without names if it has none."""
     if isinstance(step, TableEncoder):
         return rows
