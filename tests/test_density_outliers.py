@@ -609,3 +609,49 @@ def test_few_rows_of_which_none_is_left_out(n):
     rows = np.random.default_rng(0).normal(size=(n, 1))
     detector = DensityOutlierDetector.from_density(LCA(reg=0.1).fit(rows))
     assert np.isfinite(detector.training_scores_).all()
+
+
+def test_rows_that_differ_in_a_nearly_constant_column_have_valid_p_values():
+    """Of 400 rows, each of eight flags is set in one or two: half of the rows, or none, have seen it."""
+    shares = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(800, 2))
+        flags = (rng.permuted(np.tile(np.arange(800)[:, None], 24), axis=0) < 1).astype(
+            float
+        )  # each is set in one row of 800
+        X = np.column_stack([X, flags])
+        detector = DensityOutlierDetector(ParzenWindows(0.5)).fit(X[:400])
+        shares.append((detector.p_values(X[400:]) <= 0.02).mean())
+    assert np.mean(shares) < 0.02 + 3 * np.std(shares) / np.sqrt(40)
+
+
+def test_a_new_row_that_differs_is_ranked_among_training_rows_that_differ_alone():
+    """Constants are no columns of LCA, whose density alone does not separate such rows from others."""
+    X = np.column_stack([np.random.default_rng(0).normal(size=(100, 2)), np.zeros((100, 3))])
+    new = np.array([[0.0, 0.0, 0.0, 0.0, 9.0]])  # the last column is constant in all training rows
+    for m in (0, 1, 2):
+        X[:, 2:] = 0.0
+        X[np.arange(m) * 7, 2 + np.arange(m)] = 1.0  # each in a column of its own
+        for weight in (None, np.r_[np.ones(100), 0.0]):
+            rows = X if weight is None else np.vstack([X, [[0.0, 0.0, 5.0, 5.0, 0.0]]])
+            detector = DensityOutlierDetector(ParzenWindows(0.5), largest_group=None, contamination=0.025)
+            detector.fit(rows, sample_weight=weight)
+            usual = detector.density_.held_out_score_samples()[: len(X)][~np.isin(np.arange(100), np.arange(m) * 7)]
+            differing = np.minimum(detector.density_.held_out_score_samples()[np.arange(m) * 7], usual.min() - 1.0)
+            own = min(detector.density_.score_samples(new)[0], usual.min() - 1.0)
+            n = len(rows)
+            share = n / 100  # weights are scaled to mean one
+            assert detector.p_values(new)[0] == pytest.approx((1 + share * np.sum(differing <= own)) / (n + 1))
+            if weight is None:
+                np.testing.assert_allclose(np.sort(detector._sorted_scores)[:m], np.sort(differing))
+
+
+def test_the_only_differing_row_of_a_column_scores_below_all_others():
+    X = np.column_stack([np.random.default_rng(0).normal(size=(100, 2)), np.zeros(100)])
+    X[4] = [0.0, 0.0, 1e-3]  # in the middle of the others, and nearly constant in the last column
+    for pattern in (0, 4):  # the differing row may be the first one
+        X[[4, pattern]] = X[[pattern, 4]]
+        detector = DensityOutlierDetector(ParzenWindows(0.5), largest_group=None).fit(X)
+        assert detector._sorted_scores[0] == pytest.approx(detector._sorted_scores[1] - 1.0)
+        assert detector.p_values([[0.0, 0.0, 1e-3]])[0] > 0.5  # the column varies: its values are no constants

@@ -35,6 +35,7 @@ from vicinal._detect.training_rows import (
     as_weights,
     constant_values,
     constants_in,
+    differs_alone,
     fingerprint,
     gaps_in,
     held_out_parts,
@@ -157,7 +158,8 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     outliers, a p-value is the rank among inliers and outliers together, and is larger than among inliers alone.
 
     If a column is constant in the training rows, a new row with another value in it is an outlier with the smallest
-    p-value, 1 / (n + 1), regardless of its other columns.
+    p-value, 1 / (n + 1), regardless of its other columns. If m training rows are the only ones that differ from all others in some
+    column, new rows that differ are ranked among these, and the p-value is at most (1 + m) / (n + 1).
 
     Examples
     --------
@@ -179,6 +181,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     _group_units: Any
     _group_scales: Any
     _group: float
+    _lowest: float  # the highest score of a row that differs from a value that all others share
     _log_densities: np.ndarray  # of the training rows, each without itself
     _gaps: Any  # which values of the training rows are missing, in the columns of the density; None if there are none
 
@@ -566,8 +569,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             scores, log_densities = np.mean(versions, axis=0)
         if not rows.broken.any():
             return scores, log_densities
-        lowest = min(float(self._sorted_scores[np.isfinite(self._sorted_scores)][0]), self.offset_) - 1.0
-        return np.where(rows.broken, np.minimum(scores, lowest), scores), log_densities
+        return np.where(rows.broken, np.minimum(scores, self._lowest), scores), log_densities
 
     def _scored_known(self, steps: Steps, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores and log-densities of rows as the density takes them, of their known values if some are missing."""
@@ -663,6 +665,11 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         self._group_rows, self._group_units, self._group_scales = (
             (None, None, None) if groups is None else (groups.rows, groups.units, groups.scales)
         )
+        # A training row may be the only one that differs in a column, which is constant without it: it scores as new rows do that differ.
+        alone = differs_alone(steps.density._training_rows() if steps.scores_gaps else rows, weight)
+        as_ranked = ranking is scores and gaps is None and not alone.any()
+        self._lowest = float(scores[np.isfinite(scores) & ~alone].min(initial=0.0)) - 1.0
+        scores = np.where(alone, np.minimum(scores, self._lowest), scores)
         # New rows are ranked among the scores of the complete training rows by the same function.
         complete = np.full(len(scores), True) if gaps is None else ~np.any(gaps, axis=1)
         if complete.sum() < FEWEST:
@@ -670,6 +677,8 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         weight_of_complete = None if weight is None else weight[complete]
         self._sorted_scores, self._cumulated = ranks = Ranks.of(scores[complete], weight_of_complete)
         self.offset_ = ranks.threshold(self.contamination)
+        if not alone.any():
+            self._lowest = min(self._lowest, self.offset_ - 1.0)
         order = Ranks.of(ranking[complete], weight_of_complete)
         p_values = np.empty(len(scores))
         p_values[complete] = order.weight_below(ranking[complete]) / len(order.in_order)
@@ -677,7 +686,6 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             incomplete, known = np.flatnonzero(~complete), self._known_training_rows(steps)
             p_values[incomplete] = rank_by_known(steps, known, known[incomplete], incomplete).p_values
         self.training_p_values_ = p_values
-        as_ranked = ranking is scores and gaps is None
         self.training_scores_ = scores if as_ranked else ranks.at_weight(p_values * len(ranks.in_order))
         return self
 

@@ -112,6 +112,19 @@ def constant_values(rows: np.ndarray, weight: np.ndarray | None = None) -> np.nd
     return np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64)
 
 
+def differs_alone(rows: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """Return which rows have a value that no other row of positive weight has, in a column in which all others are equal."""
+    alone = np.zeros(len(rows), dtype=bool)
+    counted = np.arange(len(rows)) if weight is None else np.flatnonzero(weight)
+    if len(counted) < 3:
+        return alone
+    for column in rows.T:
+        differs = column[counted] != np.sort(column[counted[:3]])[1]  # the middle one of three is not alone
+        if np.count_nonzero(differs) == 1:
+            alone[counted[differs]] = True
+    return alone
+
+
 def fingerprint(rows: np.ndarray) -> str:
     """Return a string that identifies a table, bit for bit."""
     rows = np.ascontiguousarray(rows)

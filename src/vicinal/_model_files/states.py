@@ -150,7 +150,7 @@ DENSITIES: dict[str, State] = {
             "_sorted_scores": floats("complete", finite=False),
             "_cumulated": floats("complete"),
             "_gaps": field(None, integers("n", "used", below=2)),
-            "offset_ _group": number(),
+            "offset_ _group _lowest": number(),
             "_group_rows": field(None, floats("m", "u")),
             "_group_units": field(None, floats("u", "u"), floats("u")),
             "_group_scales": field(None, floats(2, 2)),
