@@ -151,7 +151,10 @@ class RowSearch:
                 best = _take(bounds, asked, table, rows, start, left_out[part] - start, ranked_by, best, compiled)
             return best
 
-        parts = Blocks(len(queries), max(min(tuning.SEARCH_QUERIES, -(-len(queries) // self._threads)), 1))
+        rounds = max(
+            -(-len(queries) // (tuning.SEARCH_QUERIES * self._threads)), 1
+        )  # in which each thread takes one part
+        parts = Blocks(len(queries), max(-(-len(queries) // (rounds * self._threads)), 1))
         for part, best in zip(parts, in_order(work, parts, self._threads, NOTHING), strict=True):
             self._rows[part], self._scores[part] = best
 

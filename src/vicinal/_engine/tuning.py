@@ -79,8 +79,8 @@ SAMPLED_FROM_ROWS = (
 
 # -- exact neighbours (`neighbors.py`) -----------------------------------------------------------------------------
 
-SEARCH_QUERIES = 256  # queries whose products with rows are computed at a time,
-SEARCH_ROWS = 4096  # and the rows of a table
+SEARCH_QUERIES = 1024  # queries whose products with rows are computed at a time, at most.  Measured.
+SEARCH_ROWS = 1024  # and the rows of a table, so that the products are still in the cache when the best of them are chosen.  Measured.
 SEARCH_INSERTED = 64  # up to this many neighbours, rows are inserted into a list one by one
 # From this many queries, and TREE_FROM_POINTS * TREE_GROWTH**coordinates points on, a k-d tree is faster than products.  Measured.
 TREE_FROM_QUERIES = 64

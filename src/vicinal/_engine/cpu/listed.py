@@ -125,13 +125,18 @@ class Listed:
         width = given.of_points.shape[1] + (2 if squares else 1)
         counts, column_width = np.zeros(2), width if self.once else 0
         phases: list[_Phase] = []
-        sums, of_points, total = np.zeros((m, width)), np.zeros((points.n, column_width)), np.zeros(m)
+        sums, of_points, total = (
+            np.zeros((m, width)),
+            np.zeros((points.n_tiles, column_width, PRUNED_TILE)),
+            np.zeros(m),
+        )
         for number in range(2):  # the nearest tiles, and all others that matter
             plan = self._planner.beyond(low, phases[0].plan) if number else self._planner.near()
             levels = self._levels(low, shifts)
             more, columns, groups, _, _ = self._sweep(kernel, plan, levels, given, width, column_width, counts)
             sums += more
             of_points += columns
+            del more, columns
             phases.append(_Phase(plan, low, groups))
             for _ in range(_ROUNDS):
                 overflown = (sums[:, -1] > most) & ~again
@@ -148,20 +153,24 @@ class Listed:
                     renewed = renewed + more[redone] if len(renewed) else more[redone]
                     phase.groups = (phase.groups & ~fours.groups) | better
                 sums[redone] = renewed
-            total = sums[:, -1] + of_points[:, -1] / self._weights if self.once else sums[:, -1]
+            total = sums[:, -1]
+            if self.once:
+                total = total + points.by_place(of_points[:, -1:])[:, 0] / self._weights
             if number == 0:
                 with np.errstate(divide="ignore"):
                     low = np.maximum(low, np.log(total) + shifts - 1e-3)
         again |= (low > -np.inf) & ~((total > 0.0) & (total <= most))
         with np.errstate(divide="ignore", invalid="ignore"):
             log_sums = np.where(again, -np.inf, np.log(total) + shifts)
-        if self.once:
-            sums += of_points / self._weights[:, None]
+        for part in Blocks(points.n if self.once else 0, tuning.ALGEBRA_ROWS):
+            t, j = points.at(part)
+            sums[part] += of_points[t, :, j] / self._weights[part, None]
         sums[again] = 0.0
         total = np.where(again | ~(total > 0.0), np.inf, total)
-        means = sums[:, :-1] / total[:, None]
+        sums /= total[:, None]
+        means = sums[:, :-1]
         if shifts_of_images:
-            self._subtract_images(means, sums[:, -1] / total)
+            self._subtract_images(means, sums[:, -1])
         if squares:
             means = np.where(log_sums > -np.inf, -2.0 * (means.T + shifts), 0.0).T.clip(0.0)
         certificate = self._planner.certificate(np.where(again, -np.inf, low), log_sums)
@@ -179,9 +188,9 @@ class Listed:
         else:
             return given
         given = given._replace(of_points=packed, middles=middles, row_middles=row_middles)
-        if not self.once:
-            return given
-        return given._replace(of_rows=packed * self._in_tiles(self._weights, 0.0)[:, None])
+        if self.once and self._of_points is not None:
+            packed = packed * self._in_tiles(self._weights, 0.0)[:, None]
+        return given._replace(of_rows=packed) if self.once else given
 
     def _subtract_images(self, means: np.ndarray, mass: np.ndarray) -> None:
         """Subtract the images of the queries, about the centres of their tiles."""
@@ -312,14 +321,14 @@ class Listed:
         of_rows, of_points, _, scatter, size = self._sweep(
             kernel, near.joined(beyond), levels, values, width, column_width, np.zeros(2)
         )
-        return Weighted(of_rows, of_points, scatter, float(size[0]))
+        return Weighted(of_rows, self.points.by_place(of_points), scatter, float(size[0]))
 
     # -- sweeps ------------------------------------------------------------------------------------------------------
 
     def _sweep(
         self, kernel: Any, plan: Plan, levels: Levels, values: Values, width: int, column_width: int, counts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return what a plan gives to the queries (m, width) and to the points (n, column_width), the fours of rows that took each of its
+        """Return what a plan gives to the queries (m, width) and to the points (n_tiles, column_width, PRUNED_TILE), the fours of rows that took each of its
         tiles, the scatter and its size; add the numbers of pairs whose distances and whose exponentials were computed to the counts."""
         points, queries, once = self.points, self.queries.tiles, self.once
         left_out, of_rows = self.queries.left_out, np.zeros((queries.n, width))
@@ -368,8 +377,9 @@ class Listed:
         assert sums is not None
         counts += np.sum([number for _, number in items], axis=0)
         columns, scatter, size = sums
-        of_points = points.by_place(columns) if column_width else np.empty((points.n, 0))
-        return of_rows, of_points, np.concatenate([groups for groups, _ in items]), scatter, size
+        if not column_width:
+            columns = np.zeros((points.n_tiles, 0, PRUNED_TILE))
+        return of_rows, columns, np.concatenate([groups for groups, _ in items]), scatter, size
 
     def _parts(self, plan: Plan, piece: tuple[int, int], column_width: int) -> list[tuple[int, int]]:
         """Return a piece, in halves as often as what it gives to the points takes too much memory."""

@@ -434,10 +434,14 @@ class CpuPlaced(Placed):
         by_images = isinstance(values, str) and values == "images"
         sums = listed.sums(None if by_images else self._given(values, Queries()), shifts_of_images=by_images)
         self.points.certificates.add(sums.certificate)
-        log_sums, gathered = listed.queries.given(sums.log_sums), listed.queries.given(sums.means)
+        log_sums, (m, v) = listed.queries.given(sums.log_sums), sums.means.shape
+        gathered = np.empty((m, v + by_images))
+        gathered[listed.queries.tiles.order, :v] = sums.means
         if by_images:
-            sees = (log_sums > -np.inf).astype(np.float64)[:, None]
-            gathered = np.hstack([gathered + sees * self.coordinates(queries, "images"), sees])
+            gathered[:, v] = log_sums > -np.inf
+            for part in Blocks(m, tuning.ALGEBRA_ROWS):
+                some = queries.take(np.arange(part.start, part.stop), len(self.points.rows))
+                gathered[part, :v] += gathered[part, v:] * self.coordinates(some, "images")
         f = np.ones(len(log_sums)) if factors is None else factors
         mine, received = self._given(query_values, queries), np.empty((len(self.points.rows), 0))
         if mine is not None:

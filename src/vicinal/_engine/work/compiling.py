@@ -59,15 +59,18 @@ _KERNEL_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cf
 _CACHED = _can_cache()
 
 
-# All sources that kernels are made of, with the constants that are compiled into them.
-_COMPILED = ("cpu/*.py", "plan/*.py", "frames/kernels.py", "work/compiling.py", "tuning.py", "accuracy.py")
+def _compiled_files(folder: Path) -> list[Path]:
+    """Return all sources that kernels are made of, with the constants that are compiled into them: this file, those that import from it, and
+    the two files of constants."""
+    always = [folder / name for name in ("work/compiling.py", "tuning.py", "accuracy.py")]
+    others = [file for file in folder.rglob("*.py") if b"_engine.work.compiling import" in file.read_bytes()]
+    return sorted({*always, *others})
 
 
 def _sources(folder: Path = Path(__file__).parents[1]) -> str:
     """Return a short name of all sources that kernels are made of; empty if they cannot be read."""
     try:
-        files = sorted(file for pattern in _COMPILED for file in folder.glob(pattern))
-        return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+        return sha256(b"".join(file.read_bytes() for file in _compiled_files(folder))).hexdigest()[:12]
     except OSError:
         return ""
 
