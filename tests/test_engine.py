@@ -7,7 +7,10 @@ and sees each pair once or twice) is tested with each of its methods: `WAYS` def
 """
 
 import itertools
+import re
+import textwrap
 from functools import cache, cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -343,6 +346,20 @@ def check_scatter(case, kind):
 def test_scatter_equals_the_literal_loop(kind, dtype, size):
     for case in cases(dtype, size, kind):
         check_scatter(case, kind)
+
+
+@precisions
+def test_fourth_moments_of_contributing(kind, dtype):
+    """The verb that CONTRIBUTING adds as its example."""
+    page = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    namespace = {}
+    exec(textwrap.dedent(re.search(r"  ```python\n(.*?)  ```", page, re.DOTALL)[1]), namespace)
+    for case in small_cases(dtype):
+        for queries in ("all", "some"):
+            p, images = case.softmax(queries).weights, [case.coordinates(which, "images") for which in (queries, "all")]
+            expected = (p * cdist(*images, "sqeuclidean") ** 2).sum(axis=1)
+            got = namespace["fourth_moments"](case.at(kind), case.asked(queries)["queries"])
+            assert_close(got, expected, dtype)
 
 
 def check_pull(case, kind, rule, objective):
