@@ -394,8 +394,8 @@ def neural():
     warnings.simplefilter("ignore", ConvergenceWarning)
     X, y = classes(8_000, 32)
     torch.set_num_threads(2)
-    for device in ("cuda", "cpu"):
-        nca = NeuralNCA(2, solver=Adam(n_iter_no_change=50), max_iter=20, device=device, random_state=0)
+    for device, engine in (("cuda", "torch"), ("cpu", None)):
+        nca = NeuralNCA(2, network=100, solver=Adam(n_iter_no_change=50), max_iter=20, engine=engine, random_state=0)
         _, seconds = second_fit(lambda nca=nca: nca.fit(X, y))
         row = {"fit": f"NeuralNCA, 8,000 x 32 to 2, 20 epochs, {device}", "seconds": seconds}
         yield say(row | {"objective": float(nca.objectives_[-1])})

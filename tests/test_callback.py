@@ -65,7 +65,7 @@ CASES = {
     "PairNCA": (PairNCA(2, max_iter=8, random_state=0), (Y,), 2 * D, None),
     "AnchorNCA": (AnchorNCA(2, solver=Adam(early_stopping=False), max_iter=3, random_state=0), (Y,), 2 * D, None),
     "NeuralNCA": (
-        NeuralNCA(2, max_iter=5, device="cpu", random_state=0, network=4),
+        NeuralNCA(2, max_iter=5, random_state=0, network=4),
         (Y,),
         4 * (D + 1) + 2 * 5 + 1,
         None,

@@ -51,7 +51,7 @@ pytestmark = [
 # Estimators that sum over pairs on their own, and why.
 OWN_PAIRS = {
     "MMC": "its weights are 1 / distance, which no kernel of the engine is",
-    "NeuralNCA": "torch differentiates the pairs within a batch; the scale that it starts from is the engine's",
+    "NeuralNCA": "its sums are those of `vicinal.torch`, which chooses the engine by the device of the tensors",
 }
 # Files outside of the engine that may ask another library for pairs of rows, and why.
 OTHER_PAIRS = {

@@ -62,7 +62,7 @@ def with_gaps(values, gap=None):
 
 def network(y, objective):
     needs("torch")
-    return NeuralNCA(1, objective=objective, max_iter=2, device="cpu", random_state=0, network=3).fit(X, y).transform(X)
+    return NeuralNCA(1, objective=objective, max_iter=2, random_state=0, network=3).fit(X, y).transform(X)
 
 
 # Rows may be in no group: -1 and whatever is missing.

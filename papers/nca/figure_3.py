@@ -51,9 +51,8 @@ def measure(setting: Setting, run: int) -> dict[str, Any]:
     from vicinal import Adam, NeuralNCA
 
     train, test = _pairs(setting, run)
-    nca = NeuralNCA(
-        2, objective="pairs", max_iter=_EPOCHS, device="cpu", random_state=run, solver=Adam(batch_size=_BATCH)
-    )
+    solver = Adam(batch_size=_BATCH // 2, n_candidates=0)  # pairs, whose rows are each other's neighbours
+    nca = NeuralNCA(2, network=100, objective="pairs", max_iter=_EPOCHS, random_state=run, solver=solver)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # 40 epochs are enough to see it
         nca.fit(train.data, pairs=train.pairs, pair_weight=train.weights)

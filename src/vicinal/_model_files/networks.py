@@ -1,6 +1,7 @@
-"""Torch networks in model files: a closed set of plain layers, as names and arrays.
+"""Torch networks in model files: a closed set of layers, as names and arrays.
 
-A network of other layers is code, which a model file never holds.
+The layers are those of torch that stand below, with torch's defaults, and those of the default network of `NeuralNCA`. A network of other
+layers is code, which a model file never holds.
 """
 
 from typing import Any
@@ -11,6 +12,8 @@ import numpy as np
 Layers = list[tuple[str, dict[str, np.ndarray]]]
 
 _ACTIVATIONS = ("Sigmoid", "Tanh", "ReLU", "SiLU", "Softsign", "LogSigmoid", "Identity")
+_OWN = ("PiecewiseLinear", "ResidualBlock")
+_DTYPES = (np.float32, np.float64, np.int64)
 
 
 def layers_of(network: Any) -> Layers | None:
@@ -18,18 +21,19 @@ def layers_of(network: Any) -> Layers | None:
     from torch import nn
 
     chain = list(network) if type(network) is nn.Sequential else [network]
-    layers = []
+    layers: Layers = []
     for layer in chain:
-        kind = type(layer)
-        if layer._forward_hooks or layer._forward_pre_hooks or kind.__module__.partition(".")[0] != "torch":
+        name = type(layer).__name__
+        arrays = {key: part.detach().cpu().numpy() for key, part in layer.state_dict().items()}
+        try:
+            known = _empty_layer(name, arrays)
+        except ValueError:
             return None
-        if kind is nn.Linear:
-            arrays = {name: part.detach().cpu().numpy() for name, part in layer.named_parameters()}
-            layers.append(("Linear", arrays))
-        elif kind.__name__ in _ACTIVATIONS and kind is getattr(nn, kind.__name__):
-            layers.append((kind.__name__, {}))
-        else:
+        if any(part._forward_hooks or part._forward_pre_hooks for part in layer.modules()):
             return None
+        if [_settings(part) for part in layer.modules()] != [_settings(part) for part in known.modules()]:
+            return None
+        layers.append((name, arrays))
     return layers
 
 
@@ -39,20 +43,21 @@ def network_of(layers: Layers, *, chain: bool, training: bool, trainable: bool) 
         import torch
     except ImportError as error:
         raise ValueError("it holds a network, which needs PyTorch. Run: pip install 'vicinal[torch]'") from error
-    made, width = [], None
+    made, width, encoding = [], None, None
     for name, arrays in layers:
-        if name == "Linear":
-            weight, bias = _checked(arrays, width)
-            # On the device "meta", weights that are replaced at once take neither memory nor random numbers.
-            layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-            layer.weight = torch.nn.Parameter(torch.from_numpy(weight.copy()))
-            if bias is not None:
-                layer.bias = torch.nn.Parameter(torch.from_numpy(bias.copy()))
-            width = len(weight)
-        elif name in _ACTIVATIONS and not arrays:
-            layer = getattr(torch.nn, name)()
-        else:
-            raise ValueError(f"it holds a network with the unknown layer {name!r}.")
+        layer = _empty_layer(name, arrays)
+        tensors = {key: torch.from_numpy(np.array(part)) for key, part in arrays.items()}
+        try:
+            layer.load_state_dict(tensors, assign=True)
+        except RuntimeError as error:
+            raise ValueError("it holds a network whose layers do not fit each other.") from error
+        if name == "PiecewiseLinear":
+            encoding = arrays["columns"]
+        elif arrays:
+            widths = _widths(name, arrays)
+            if width not in (None, widths[0]) or (encoding is not None and not _fits(encoding, widths[0])):
+                raise ValueError("it holds a network whose layers do not fit each other.")
+            width, encoding = widths[1], None
         made.append(layer)
     if not made or (not chain and len(made) != 1):
         raise ValueError("it holds a network without layers.")
@@ -60,18 +65,49 @@ def network_of(layers: Layers, *, chain: bool, training: bool, trainable: bool) 
     return network.train(training).requires_grad_(trainable)
 
 
-def _checked(arrays: dict[str, Any], width: int | None) -> tuple[np.ndarray, np.ndarray | None]:
-    weight: Any = arrays.get("weight")
-    bias = arrays.get("bias")
-    sound = (
-        set(arrays) <= {"weight", "bias"}
-        and isinstance(weight, np.ndarray)
-        and weight.ndim == 2
-        and weight.dtype in (np.float32, np.float64)
-        and min(weight.shape) > 0
-        and width in (None, weight.shape[1])
-        and (bias is None or (bias.shape == weight.shape[:1] and bias.dtype == weight.dtype))
+def _empty_layer(name: str, arrays: dict[str, Any]) -> Any:
+    """Return a layer for arrays of these shapes; on the device "meta", so that it takes neither memory nor random numbers."""
+    import torch
+
+    sound = all(
+        isinstance(part, np.ndarray) and part.dtype in _DTYPES and 0 not in part.shape for part in arrays.values()
     )
-    if not sound:
-        raise ValueError("it holds a network whose layers do not fit each other.")
-    return weight, bias
+    if name in _ACTIVATIONS and not arrays:
+        return getattr(torch.nn, name)()
+    if name in ("Linear", "BatchNorm1d", *_OWN):
+        if not sound or len({part.dtype for part in arrays.values() if part.dtype.kind == "f"}) != 1:
+            raise ValueError("it holds a network whose layers do not fit each other.")
+        from vicinal._nca.table_network import PiecewiseLinear, ResidualBlock
+
+        try:
+            with torch.device("meta"):
+                if name == "Linear":
+                    out, into = arrays["weight"].shape
+                    return torch.nn.Linear(into, out, bias="bias" in arrays)
+                if name == "BatchNorm1d":
+                    return torch.nn.BatchNorm1d(len(arrays["weight"]))
+                if name == "ResidualBlock":
+                    hidden, width = arrays["first.weight"].shape
+                    return ResidualBlock(width, hidden, 0.0)
+                return PiecewiseLinear(*(torch.empty(len(arrays["columns"])) for _ in range(3)))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError("it holds a network whose layers do not fit each other.") from error
+    raise ValueError(f"it holds a network with the unknown layer {name!r}.")
+
+
+def _settings(layer: Any) -> tuple[Any, ...]:
+    """Return the type of a layer and the settings that are not among its arrays."""
+    return type(layer), *(getattr(layer, key, None) for key in ("eps", "momentum", "affine", "track_running_stats"))
+
+
+def _widths(name: str, arrays: dict[str, np.ndarray]) -> tuple[int, int]:
+    """Return the numbers of inputs and outputs of a layer with weights."""
+    if name == "Linear":
+        return arrays["weight"].shape[1], arrays["weight"].shape[0]
+    width = len(arrays["weight" if name == "BatchNorm1d" else "norm.weight"])
+    return width, width
+
+
+def _fits(columns: np.ndarray, n_inputs: int) -> bool:
+    """Return whether the bins of these columns and the columns themselves may be so many inputs of the next layer."""
+    return bool(columns.dtype == np.int64 and columns.min() >= 0 and columns.max() < n_inputs - len(columns))

@@ -15,6 +15,7 @@
           anchor_objective.py      its objective, and the score of held-out pairs
           anchor_climb.py          its ascent, and the choice between the learned map and the raw rows
       NeuralNCA, neural_nca.py     a network instead of a matrix; needs torch
+          table_network.py         the network that it trains on tables by default
       SoftNeighborsClassifier and SoftNeighborsRegressor, soft_neighbors.py: predictions under any metric
 
       options.py                   the records: Objective, StochasticGradient, Adam

@@ -1,10 +1,14 @@
-"""NCA with a network instead of a matrix (sec. 5 of the paper); needs torch."""
+"""NCA with a network instead of a matrix (sec. 5 of the paper); needs torch.
+
+A fit takes steps of AdamW. A step draws a batch of rows (or pairs) and candidates for neighbours from all training rows, embeds them,
+and climbs the objective of the batch among batch and candidates (`Neighbors.value`, `ClosePairs.value`). After each epoch the objective is
+evaluated on the rows that were set aside, and the best network is kept.
+"""
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -18,56 +22,69 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
 from vicinal._checks import check_callback, check_flag, check_integer, check_positive, check_random_state
-from vicinal._engine import prepare
+from vicinal._engine import Engine, as_engine, fit_engine
 from vicinal._fit_loops import Callback, FitPath, Recorder, climb_by_rounds, warn_if_not_converged
-from vicinal._nca.objectives import neighbor_value, pair_objective
-from vicinal._nca.options import KINDS, Adam, Objective
+from vicinal._nca.options import NEURAL_KINDS, Adam, Objective
 from vicinal._nca.rows import column_spread, sample_rows
-from vicinal._nca.starts import SCALES_TRIED, best_scale
 from vicinal._notebook import NotebookMixin
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._rows import check_device_rows, check_rows, check_spread, check_weights
-from vicinal._supervision import (
-    Grouped,
-    Listed,
-    Targets,
-    check_targets,
-    listed_pairs,
-    read_close_pairs,
-    read_targets,
-    sample_pairs,
-)
-from vicinal._tensors import device_of_fit, on_device
+from vicinal._supervision import Grouped, Listed, check_targets, read_close_pairs, read_numbers, read_targets
+from vicinal._tensors import on_device
 
 if TYPE_CHECKING:
     import torch
 
-
-_HIDDEN_UNITS = 100  # the hidden units of the default network
-_LARGEST_START = 1.0  # the standard deviation of the first outputs; with larger ones, training would start saturated
+# The options of solver="adam", chosen on tables that are not in the benchmark (benchmarks/neural.py).
+DEFAULTS = Adam(
+    batch_size=128,
+    learning_rate=0.002,
+    weight_decay=1e-4,
+    early_stopping=True,
+    validation_fraction=0.15,
+    n_iter_no_change=16,
+)
+_BATCHES, _SMALLEST_BATCH = (
+    10,
+    16,
+)  # the least number of steps of an epoch of few rows, and the rows that they must have
+_START = (
+    0.25  # the mean squared distance of the first outputs, per output: so close that no row is in the way of others
+)
+_START_ROWS = 2048  # rows that this distance is measured on
+_JUDGED_ROWS, _JUDGED_CANDIDATES = (
+    2048,
+    16_384,
+)  # rows (or pairs) that an evaluation takes at most, and their candidates
+_FACTORS = tuple(2.0 ** (k / 2) for k in range(-6, 2))  # of the outputs, tried at each evaluation
+# Half the squared distance that is put between classes, in nats: other classes have exp(-100) of the weight.
+_APART = 100.0
 
 
 class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Neighbourhood Components Analysis with a network :math:`z = A(x)` (Goldberger et al. 2004, sec. 5).
 
-    The objective, over batches of rows, is the expected accuracy (Eq. 3), the likelihood (Eq. 6), either of them with soft
-    targets, or the closeness of given pairs (Eq. 8), with distances between the outputs of the network. This class needs
-    ``pip install "vicinal[torch]"``.
+    The objectives are those of :class:`NCA` and :class:`PairNCA`, and the squared error of the soft neighbours' mean, with distances
+    between the outputs of a network. The defaults are meant for tables. Predictions come from :class:`SoftNeighborsClassifier` and
+    :class:`SoftNeighborsRegressor` with this metric. This class needs ``pip install "vicinal[torch]"``.
 
     Parameters
     ----------
-    n_components : int, default=2
-        The number of outputs of the default network. A module of your own may have any number.
+    n_components : int, default=32
+        The number of outputs of the default network; 2 for pictures. A module of your own may have any number.
     network : int, torch.nn.Module or callable, optional
-        The network, from rows of X to outputs. A number is the size of the hidden layer of the paper's network, which
-        has one layer of logistic units and linear outputs; the default is 100. A module is copied and never changed. A
+        The network, from rows of X to outputs. The default encodes each column as piecewise linear, with bins between quantiles, and
+        continues with a residual block, batch normalisation and dropout. A number is the size of the hidden layer of the
+        paper's network, which has one layer of logistic units and linear outputs. A module is copied and never changed. A
         callable ``network(n_features, n_components)`` makes a module.
-    objective : {"accuracy", "likelihood", "pairs"} or Objective, default="accuracy"
-        Eq. 3, Eq. 6 or Eq. 8. :class:`vicinal.Objective` has soft targets (``match``), as in :class:`NCA`.
+    objective : {"likelihood", "accuracy", "pairs", "regression"} or Objective, default="likelihood"
+        Eq. 6, Eq. 3 or Eq. 8, or the negative squared error of the mean of y under the softmax of each row over the others, in
+        units of the variance of y. :class:`vicinal.Objective` has soft targets (``match``), as in :class:`NCA`.
     standardize : bool, default=True
         Whether to standardise the columns of X first, with the means and standard deviations of the training rows.
     solver : "adam" or Adam, default="adam"
-        :class:`vicinal.Adam` sets the batch size, the learning rate, the weight decay and early stopping.
+        The options of AdamW, and the number of candidates. "adam" is ``Adam(batch_size=128, learning_rate=0.002, weight_decay=1e-4, early_stopping=True,
+        validation_fraction=0.15, n_iter_no_change=16)``.
     max_iter : int, default=200
         The maximum number of epochs.
     tol : float, default=1e-4
@@ -79,20 +96,21 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         Called as ``callback(parameters, n_iter)`` after each epoch, with the weights of the network, flattened in the
         order of ``module_.parameters()`` and followed by ``scale_``, and the number of epochs. It may raise StopIteration:
         the fit then ends, warns that it has not converged, and keeps the best network so far. Model files do not contain it.
-    device : str, optional
-        A torch device. The default is that of X if X is a tensor on a GPU, otherwise "cuda" if available, otherwise "cpu".
+    engine : None, str or Engine, default=None
+        The network is trained on a GPU if X is a tensor on one, or if the engine is "torch"
+        (``Engine("torch", device="cuda:1")``); otherwise on the CPU.
     verbose : int, default=0
         Print a line per epoch to stderr.
     random_state : int, RandomState or None, default=None
-        Used for the initial weights and the batches. On a CPU the same seed gives the same network; torch's global
-        generator is neither used nor changed.
+        Used for the initial weights, the rows set aside, batches and candidates. On a CPU the same seed gives the same
+        network; torch's global generator is neither used nor changed.
 
     Attributes
     ----------
     module_ : torch.nn.Module
         The fitted network, on the CPU: standardised rows to outputs, before the learned scale.
     scale_ : float
-        A learned factor of the outputs.
+        A learned factor of the outputs; with rows set aside, the one at which their objective is highest.
     mean_, spread_ : ndarray of shape (n_features,)
         The numbers that are subtracted from the columns and by which they are divided.
     objectives_ : ndarray
@@ -111,13 +129,13 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
     See Also
     --------
     NCA, PairNCA : The same objectives for a matrix, with exact sums.
-    SoftNeighborsClassifier : Accepts a fitted NeuralNCA as its metric.
+    SoftNeighborsClassifier, SoftNeighborsRegressor : Predictions by the neighbours under this metric.
+    vicinal.torch : The sums and losses, for a training loop of your own.
 
     Notes
     -----
-    An epoch costs n / batch_size passes of batch_size^2 pairs and the computations of the network. In a batch, a row has
-    batch_size - 1 possible neighbours, so the objective is that of a smaller training set: larger batches are
-    closer to the paper's sums over all rows.
+    Sums over neighbours are those of :mod:`vicinal.torch`: exact over the batch and its candidates, which are drawn anew in each step
+    and embedded with the current network. Rows set aside to stop early are possible neighbours at prediction like all others.
 
     Examples
     --------
@@ -127,29 +145,29 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
     >>> angle = rng.uniform(0, 2 * np.pi, 300)
     >>> y = np.arange(300) % 2
     >>> X = (1 + y)[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
-    >>> nca = NeuralNCA(1, max_iter=100, random_state=0, device="cpu").fit(X, y)  # doctest: +SKIP
-    >>> bool(nca.objectives_[-1] > 0.98)  # rings become a line  # doctest: +SKIP
+    >>> nca = NeuralNCA(1, random_state=0).fit(X, y)  # doctest: +SKIP
+    >>> bool(nca.objectives_[-1] > -0.1)  # rings become a line  # doctest: +SKIP
     True
     """
 
     # exp(-|z - z'|^2) is a Gaussian kernel of this standard deviation: the scale of the outputs is learned.
     _learned_bandwidth = float(np.sqrt(0.5))
 
-    _record_types: ClassVar[dict[str, type[Record]]] = {"objective": Objective, "solver": Adam}
+    _record_types: ClassVar[dict[str, type[Record]]] = {"objective": Objective, "solver": Adam, "engine": Engine}
 
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int = 32,
         *,
         network: Any = None,
-        objective: Objective | str = "accuracy",
+        objective: Objective | str = "likelihood",
         standardize: bool = True,
         solver: Adam | str = "adam",
         max_iter: int = 200,
         tol: float = 1e-4,
         warm_start: bool = False,
         callback: Callback | None = None,
-        device: str | None = None,
+        engine: Engine | str | None = None,
         verbose: int | bool = 0,
         random_state: RandomState | int | None = None,
     ) -> None:
@@ -162,7 +180,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         self.tol = tol
         self.warm_start = warm_start
         self.callback = callback
-        self.device = device
+        self.engine = engine
         self.verbose = verbose
         self.random_state = random_state
 
@@ -192,7 +210,8 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         X : array-like of shape (n_samples, n_features)
             The training rows.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Labels, or targets in the form that the `match` of the objective requires; groups for the objective "pairs".
+            Labels, or targets in the form that the `match` of the objective requires; groups for the objective "pairs", numbers
+            for "regression".
         pairs : array-like of shape (n_pairs, 2), optional
             Positions of rows that should be close, for ``objective="pairs"``.
         pair_weight : array-like of shape (n_pairs,), optional
@@ -206,29 +225,53 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         """
         torch = _torch()
         objective, options = self._check_parameters()
-        X, source = self._read(X, y, pairs, pair_weight, sample_weight, objective)
+        X, supervision = self._read(X, y, pairs, pair_weight, sample_weight, objective)
+        device = self._device(torch)
         random = check_random_state(self.random_state)
         spread = column_spread(X)
         self.mean_ = X.mean(axis=0, dtype=np.float64) if self.standardize else np.zeros(X.shape[1])
         self.spread_ = np.where(spread > 0, spread, 1.0) if self.standardize else np.ones(X.shape[1])
-        device = device_of_fit(self) or ("cuda" if torch.cuda.is_available() else "cpu")
-        device = device if self.device is None else self.device
-        try:
-            torch.empty(0, device=device)
-        except (RuntimeError, AssertionError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"device={self.device!r} cannot be used here: {error}. Use 'cpu', or None for a GPU if there is one."
-            ) from error
         rows = self._standardized(X)
+        supervision.place(torch, device)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device != "cpu" else []):
             torch.manual_seed(random.randint(2**31 - 1))
-            network, log_scale = self._initial_network(torch, rows, source)
-            path = train(torch, network, log_scale, rows, source, self, options, device, random)
-        self.module_, self.scale_ = path.parameters
+            network, log_scale = self._initial_network(torch, rows)
+            training = Training(
+                network.to(device),
+                torch.nn.Parameter(torch.tensor(log_scale, dtype=torch.float32, device=device)),
+                torch.as_tensor(rows, dtype=torch.float32, device=device),
+                supervision,
+                options,
+                random,
+            )
+            path = self._climb(training, options)
+        training.network.load_state_dict(path.parameters[0])
+        # In float64 and without batches, so that the output of a row does not depend on the others.
+        self.module_ = training.network.to(device="cpu", dtype=torch.float64).eval()
+        for parameter in self.module_.parameters():
+            parameter.grad = None
+        self.scale_ = path.parameters[1]
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         self.best_epoch_ = int(np.argmax(path.objectives)) + 1
         warn_if_not_converged("NeuralNCA", path)
         return self
+
+    def _climb(self, training: Training, options: Adam) -> FitPath:
+        """Run epochs until the objective gains no more; return the path, whose parameters are a state and a scale."""
+
+        def play(best: Any, unit: float) -> tuple[Any, float]:
+            mean = training.epoch()
+            factor, held_out = training.held_out()
+            state = copy.deepcopy(training.network.state_dict())
+            scale = factor * float(training.log_scale.detach().exp())
+            return (state, scale), mean if held_out is None else held_out
+
+        def as_vector(parameters: tuple[dict[str, torch.Tensor], float]) -> np.ndarray:
+            weights = [parameters[0][name].cpu().numpy().ravel() for name, _ in training.network.named_parameters()]
+            return np.concatenate([*weights, [parameters[1]]])
+
+        limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "patience": options.n_iter_no_change}
+        return climb_by_rounds(play, None, Recorder.of(self, as_vector), name="epochs", **limits)
 
     def transform(self, X: ArrayLike) -> Any:
         """Return the outputs of the network.
@@ -244,35 +287,51 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
             A tensor on the same device when X is a tensor on a GPU.
         """
         check_is_fitted(self, "module_")
+        torch = _torch()
         if on_device(X):
-            tensor, torch = check_device_rows(self, X), _torch()
+            tensor = check_device_rows(self, X)
             mean, spread = (torch.as_tensor(values, device=tensor.device) for values in (self.mean_, self.spread_))
             network = copy.deepcopy(self.module_).to(tensor.device)
-            return (self.scale_ * _outputs(torch, network, (tensor.double() - mean) / spread)).to(tensor.dtype)
+            return (self.scale_ * outputs(network, (tensor.double() - mean) / spread)).to(tensor.dtype)
         X = check_rows(self, X, reset=False)
-        return self.scale_ * _outputs(_torch(), self.module_, self._standardized(X)).astype(X.dtype)
+        return (self.scale_ * outputs(self.module_, torch.as_tensor(self._standardized(X))).numpy()).astype(X.dtype)
 
     def _standardized(self, X: np.ndarray) -> np.ndarray:
         return (X - self.mean_) / self.spread_
+
+    def _device(self, torch: ModuleType) -> str:
+        """Return the device of training."""
+        engine = as_engine(fit_engine(self))
+        device = (engine.device or "cuda") if engine.kind == "torch" else "cpu"
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(
+                f"engine={self.engine!r} cannot be used here: {error}. Use None, which trains on the CPU."
+            ) from error
+        return device
 
     def _read(
         self, X: Any, y: Any, pairs: Any, pair_weight: Any, sample_weight: Any, objective: Objective
     ) -> tuple[NDArray[Any], Any]:
         """Return the rows of positive weight and their supervision."""
-        if objective.kind == "pairs":
-            X = check_rows(self, X, reset=True, min_rows=2)
-            check_spread(X)
-            close = read_close_pairs(y, pairs, pair_weight, len(X), "NeuralNCA")
-            return X, PairSource(close, check_weights(sample_weight, X), len(X))
-        if pairs is not None or pair_weight is not None:
-            raise ValueError(f"pairs and pair_weight are only for objective='pairs', got objective={objective.kind!r}.")
         X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)
-        y = read_targets(y, len(X), objective.match)
         weight = check_weights(sample_weight, X)
-        if weight is not None:
-            kept = weight > 0
-            X, y, weight = X[kept], y[kept], weight[kept]
+        if objective.kind == "pairs":
+            return X, ClosePairs(read_close_pairs(y, pairs, pair_weight, len(X), "NeuralNCA"), weight, len(X))
+        if pairs is not None or pair_weight is not None:
+            raise ValueError(f"pairs and pair_weight are only for objective='pairs', got objective={objective.kind!r}.")
+        if objective.kind == "regression":
+            y = read_numbers(y, len(X), "Use objective='likelihood' for class labels.")
+            X, y, weight = _of_positive_weight(X, y, weight)
+            columns = y.reshape(len(y), -1)
+            centred = columns - columns.mean(axis=0)
+            unit = np.abs(centred).max(axis=0) + (centred == 0).all(axis=0)  # squares of large targets would overflow
+            centred = centred / unit
+            return X, Neighbors("regression", "", centred / (centred.std(axis=0) + (centred == 0).all(axis=0)), weight)
+        y = read_targets(y, len(X), objective.match)
+        X, y, weight = _of_positive_weight(X, y, weight)
         targets = check_targets(y, objective.match, objective.match_scale, weight)
         alone = int(targets.alone().sum())
         if alone == len(X) or (alone and objective.kind == "likelihood"):
@@ -286,53 +345,56 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
                 UserWarning,
                 stacklevel=callers_line(),
             )
-        return X, NeighborSource(targets, weight, objective.kind)
+        values = class_codes(targets.values) if targets.kind == "class" else targets.values
+        return X, Neighbors(objective.kind, targets.kind, values, weight)
 
-    def _initial_network(
-        self, torch: ModuleType, rows: np.ndarray, source: NeighborSource | PairSource
-    ) -> tuple[torch.nn.Module, float]:
-        """Return the initial network and a scale of its outputs at which a row has more than one but not all neighbours."""
+    def _initial_network(self, torch: ModuleType, rows: np.ndarray) -> tuple[torch.nn.Module, float]:
+        """Return the initial network, in float32, and the logarithm of the scale of its outputs."""
         if self.warm_start and hasattr(self, "module_"):
-            return copy.deepcopy(self.module_), float(np.log(self.scale_))
-        if self.network is None or isinstance(self.network, Integral):
-            hidden = self.network or _HIDDEN_UNITS
-            network = torch.nn.Sequential(
-                torch.nn.Linear(rows.shape[1], hidden),
-                torch.nn.Sigmoid(),
-                torch.nn.Linear(hidden, self.n_components),
-            )
-        elif isinstance(self.network, torch.nn.Module):
-            network = copy.deepcopy(self.network)
-        else:
-            network = self.network(rows.shape[1], self.n_components)
-        points, score_of = source.evaluator()
-        network = network.to(dtype=torch.float64)
+            return copy.deepcopy(self.module_).float(), float(np.log(self.scale_))
+        network = self._made(torch, rows).float()
+        sample = rows[sample_rows(len(rows), n_points=_START_ROWS)[0]]
         try:
-            Z = _outputs(torch, network, rows[points])
+            z = outputs(network, torch.as_tensor(sample, dtype=torch.float32))
         except RuntimeError as error:
             raise ValueError(
                 f"network cannot take rows of {rows.shape[1]} numbers, the columns of X: {error}. Change its first layer."
             ) from error
-        if Z.ndim != 2:
+        if z.ndim != 2 or len(z) != len(sample):
             raise ValueError(
-                f"network must return one row of outputs for each row of X, got outputs of shape {Z.shape}."
+                f"network must return one row of outputs for each row of X, got outputs of shape {tuple(z.shape)}."
             )
-        self._n_outputs = Z.shape[1]
-        Z -= Z.mean(axis=0)
-        if not np.isfinite(Z).all():
+        self._n_outputs = z.shape[1]
+        if not torch.isfinite(z).all():
             raise ValueError(
                 "network returns outputs that are not finite at the start. Check its weights and the scale of X."
             )
-        scale = float(best_scale(score_of(Z), np.ones(Z.shape[1]), Z)[1][0])
-        scale = min(scale, _LARGEST_START / max(float(Z.std()), 1e-30))
+        mean_square = 2.0 * float((z - z.mean(0)).square().sum(1).mean())
+        scale = (_START * z.shape[1] / mean_square) ** 0.5 if mean_square > 1e-30 else 1.0
         last = network[-1] if isinstance(network, torch.nn.Sequential) else network
-        if isinstance(last, torch.nn.Linear):
-            # The scale is put into the weights, because Adam's steps are small compared with it.
-            with torch.no_grad():
-                for parameter in last.parameters():
-                    parameter.mul_(scale)
-            scale = 1.0
-        return network, float(np.log(scale))
+        if not isinstance(last, torch.nn.Linear):
+            return network, float(np.log(scale))
+        # The scale is put into the weights, because Adam's steps are small compared with it.
+        with torch.no_grad():
+            for parameter in last.parameters():
+                parameter.mul_(scale)
+        return network, 0.0
+
+    def _made(self, torch: ModuleType, rows: np.ndarray) -> torch.nn.Module:
+        """Return a new network, or a copy of the user's."""
+        if self.network is None:
+            from vicinal._nca.table_network import table_network
+
+            return table_network(rows, self.n_components)
+        if isinstance(self.network, Integral):
+            return torch.nn.Sequential(
+                torch.nn.Linear(rows.shape[1], int(self.network)),
+                torch.nn.Sigmoid(),
+                torch.nn.Linear(int(self.network), self.n_components),
+            )
+        if isinstance(self.network, torch.nn.Module):
+            return copy.deepcopy(self.network)
+        return self.network(rows.shape[1], self.n_components)
 
     def _check_parameters(self) -> tuple[Objective, Adam]:
         """Return the objective and the options of the solver; raise an error for invalid parameters."""
@@ -349,21 +411,37 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
                 "network must be a number of hidden units, a torch.nn.Module, a callable or None, got "
                 f"{type(self.network).__name__}."
             )
-        objective = as_record(self.objective, Objective, "objective", KINDS)
+        objective = as_record(self.objective, Objective, "objective", NEURAL_KINDS)
         if objective.penalty:
             raise ValueError(
                 f"a network has no matrix A to penalise, got penalty={objective.penalty:g}. Use "
                 "solver=Adam(weight_decay=...) instead."
             )
-        return objective, as_record(self.solver, Adam, "solver", ("adam",))
+        options = as_record(self.solver, Adam, "solver", ("adam",))
+        return objective, DEFAULTS if isinstance(self.solver, str) else options
 
 
-def _outputs(torch: ModuleType, network: torch.nn.Module, rows: np.ndarray, batch: int = 4096) -> np.ndarray:
-    """Return the network's outputs for rows, on their device, a few rows at a time."""
+def outputs(network: torch.nn.Module, rows: torch.Tensor, batch: int = 4096) -> torch.Tensor:
+    """Return the network's outputs for rows, a few rows at a time, without gradients."""
+    torch = _torch()
     network.eval()
     with torch.no_grad():
-        parts = [network(torch.as_tensor(rows[k : k + batch])) for k in range(0, len(rows), batch)]
-    return torch.cat(parts) if isinstance(rows, torch.Tensor) else torch.cat(parts).numpy()
+        return torch.cat([network(rows[first : first + batch]) for first in range(0, len(rows), batch)])
+
+
+def with_candidates(places: np.ndarray, pool: np.ndarray, n_candidates: int, random: RandomState) -> np.ndarray:
+    """Return places of rows, followed by those of up to so many other rows of a pool."""
+    drawn = pool if n_candidates >= len(pool) else pool[random.randint(len(pool), size=n_candidates)]
+    return np.concatenate([places, np.setdiff1d(drawn, places)])
+
+
+def _of_positive_weight(
+    X: np.ndarray, y: np.ndarray, weight: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    if weight is None:
+        return X, y, None
+    kept = weight > 0
+    return X[kept], y[kept], weight[kept]
 
 
 def _torch() -> ModuleType:
@@ -374,399 +452,221 @@ def _torch() -> ModuleType:
     return torch
 
 
-# -- training ------------------------------------------------------------------------------------------
-
-_GRAPH_FROM_BATCHES = 4  # the number of batches that run one by one before a graph of a step is captured
-
-
-class _Epochs:
-    """Steps of Adam over the batches of an epoch.
-
-    There is no synchronisation with the device within an epoch: the values and weights of all batches are copied back at
-    its end.  If one of them has no finite value or no gradient, the epoch is repeated with a check of each batch.
+class Training:
+    """The steps of AdamW.
 
     Parameters
     ----------
     network : torch.nn.Module
         The network on the device, in float32.
-    scale : torch.nn.Parameter
+    log_scale : torch.nn.Parameter
         The logarithm of the factor of the outputs.
     rows : tensor of shape (n, n_features)
-    source : NeighborSource or PairSource
+    supervision : Neighbors or ClosePairs
     options : Adam
-    may_capture : bool
-        Whether a step of the network can be captured in a graph.
+    random : RandomState
     """
 
     def __init__(
-        self, torch: Any, network: Any, scale: Any, rows: Any, source: Any, options: Any, may_capture: bool
+        self,
+        network: torch.nn.Module,
+        log_scale: torch.nn.Parameter,
+        rows: torch.Tensor,
+        supervision: Neighbors | ClosePairs,
+        options: Adam,
+        random: RandomState,
     ) -> None:
-        self._torch, self._network, self._scale, self._rows, self._source = torch, network, scale, rows, source
-        on_gpu = rows.device.type == "cuda"
-        groups = [{"params": list(network.parameters()), "weight_decay": options.weight_decay}, {"params": [scale]}]
-        self._optimiser = torch.optim.Adam(groups, lr=options.learning_rate, capturable=on_gpu)
-        # A captured step needs one launch instead of 100.
-        self._may_capture = on_gpu and may_capture and source.same_shapes
-        self._batch_size, self._done = options.batch_size, 0
-        self._graph: Any = None
+        torch = _torch()
+        self.network, self.log_scale, self._rows, self._supervision = network, log_scale, rows, supervision
+        self._batch_size, self._random = options.batch_size, random
+        self._n_candidates = len(rows) if options.n_candidates is None else options.n_candidates
+        share = options.validation_fraction if options.early_stopping else 0.0
+        self._terms, self._aside, self._pool = supervision.split(share, random)
+        self._judged = with_candidates(supervision.rows_of(self._aside), self._pool, _JUDGED_CANDIDATES, random)
+        # Biases, the weights of batch normalisation and the scale do not decay.
+        parameters = [p for p in network.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in parameters if p.ndim > 1], "weight_decay": options.weight_decay},
+            {"params": [*(p for p in parameters if p.ndim <= 1), log_scale], "weight_decay": 0.0},
+        ]
+        self._optimiser = torch.optim.AdamW(groups, lr=options.learning_rate)
 
-    def objective(self, batch: Any) -> tuple[Any, Any]:
-        """Return the objective of a batch and its weight, as tensors."""
-        z = self._scale.exp() * self._network(self._rows[self._source.rows(batch)])
-        return self._source.objective_of(self._torch, z, batch)
-
-    def train(self, batches: list) -> tuple[np.ndarray, np.ndarray]:
-        """Run one epoch; return the values and weights of the batches that had a gradient."""
-        before = self._state()
-        terms = [self._step(batch) for batch in batches]
-        values, weights = self.collected(terms)
-        usable = np.isfinite(values) & (weights > 0)
-        if not usable.all():
-            self._restore(before)
-            values, weights = self.collected([pair for batch in batches for pair in self._careful_step(batch)])
-        return values, weights
-
-    def evaluate(self, batches: list) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values and weights of batches, without a step."""
-        self._network.eval()
-        with self._torch.no_grad():
-            return self.collected([self.objective(batch) for batch in batches])
-
-    def collected(self, found: list[tuple[Any, Any]]) -> tuple[np.ndarray, np.ndarray]:
-        """Return values and weights on the host, by one copy."""
-        if not found:
-            return np.empty(0), np.empty(0)
-        both = self._torch.stack([self._torch.stack(pair).double() for pair in found]).cpu().numpy()
-        return both[:, 0], both[:, 1]
-
-    def _step(self, batch: Any) -> tuple[Any, Any]:
-        rows = self._source.rows(batch)
-        self._done += 1
-        if not self._may_capture or len(rows) != self._batch_size or self._done <= _GRAPH_FROM_BATCHES:
-            return self._eager_step(batch)
-        if self._graph is None:
-            self._capture(rows)
-        self._index.copy_(rows)
-        self._graph.replay()
-        return self._value.clone(), self._weight.clone()
-
-    def _eager_step(self, batch: Any) -> tuple[Any, Any]:
-        return self._climbed(*self.objective(batch))
-
-    def _climbed(self, value: Any, weight: Any) -> tuple[Any, Any]:
-        self._optimiser.zero_grad()
-        (-value).backward()
-        self._optimiser.step()
-        return value.detach(), weight.detach()
-
-    def _careful_step(self, batch: Any) -> list[tuple[Any, Any]]:
-        value, weight = self.objective(batch)
-        if not (float(weight) > 0 and bool(self._torch.isfinite(value))):
-            return []
-        return [self._climbed(value, weight)]
-
-    def _capture(self, rows: Any) -> None:
-        """Capture one step; replays of the graph repeat it for the rows that `_index` then holds."""
-        torch = self._torch
-        self._index = rows.clone()
-        self._optimiser.zero_grad()
-        torch.cuda.synchronize(rows.device)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._value, self._weight = self._climbed(*self.objective(self._index))
-
-    def _state(self) -> Any:
-        """Return copies of the tensors that an epoch changes, on the device."""
-        tensors = [*self._network.state_dict().values(), self._scale.data]
-        moments = [entry for state in self._optimiser.state.values() for entry in state.values()]
-        return [tensor.clone() for tensor in tensors], [copy.deepcopy(entry) for entry in moments]
-
-    def _restore(self, state: Any) -> None:
-        """Write into the same memory, which a graph refers to."""
-        tensors, moments = state
-        with self._torch.no_grad():
-            for mine, kept in zip([*self._network.state_dict().values(), self._scale.data], tensors, strict=True):
-                mine.copy_(kept)
-            if not moments:  # before the first step there were none
-                for parameter in self._optimiser.state:
-                    for entry in self._optimiser.state[parameter].values():
-                        entry.zero_()
-                return
-            now = [entry for state in self._optimiser.state.values() for entry in state.values()]
-            for entry, kept in zip(now, moments, strict=True):
-                entry.copy_(kept)
-
-
-def train(
-    torch: Any,
-    network: Any,
-    log_scale: float,
-    rows: np.ndarray,
-    source: Any,
-    estimator: Any,
-    options: Any,
-    device: str,
-    random: Any,
-) -> FitPath:
-    """Run Adam over batches; return a `FitPath` whose parameters are the best network, on the CPU, and its scale."""
-    network = network.to(device=device, dtype=torch.float32).train()
-    scale = torch.nn.Parameter(torch.tensor(log_scale, dtype=torch.float32, device=device))
-    some, aside = source.split(options.validation_fraction if options.early_stopping else 0.0, random)
-    source.place(torch, device)
-    X = torch.as_tensor(rows, dtype=torch.float32, device=device)
-    default = estimator.network is None or isinstance(estimator.network, Integral)
-    epochs = _Epochs(torch, network, scale, X, source, options, default)
-    held_out: list = []
-    if len(aside):
-        judged = source.batches(aside, max(options.batch_size, 2048), np.random.RandomState(0))
-        held_out = source.placed(torch, list(judged), device)
-
-    def as_vector(parameters: tuple[dict[str, torch.Tensor], float]) -> np.ndarray:
-        state, factor = parameters
-        return np.concatenate(
-            [*(state[name].cpu().numpy().ravel() for name, _ in network.named_parameters()), [factor]]
-        )
-
-    def play(epoch: Any, unit: float) -> tuple[Any, float]:
-        network.train()
-        batches = source.placed(torch, list(source.batches(some, options.batch_size, random)), device)
-        values, weights = epochs.train(batches)
-        if len(values) == 0:
+    def epoch(self) -> float:
+        """Take a step for each batch of the terms; return the mean objective."""
+        order, total, mass = self._random.permutation(self._terms), 0.0, 0.0
+        n_batches = max(round(len(order) / self._batch_size), min(_BATCHES, len(order) // _SMALLEST_BATCH), 1)
+        for batch in np.array_split(order, n_batches):
+            value, weight = self._step(batch)
+            total, mass = total + value * weight, mass + weight
+        if not mass > 0:
             raise ValueError(
-                "no batch had a finite objective with a nonzero gradient. Lower learning_rate, raise batch_size, or check "
-                "the network."
+                "no batch had a row with a possible neighbour that agrees with it. Raise batch_size or n_candidates."
             )
-        if held_out:
-            values, weights = epochs.evaluate(held_out)
-        epoch = copy.deepcopy(network.state_dict()), float(scale.detach().exp())
-        return epoch, float(np.average(values, weights=weights))
+        return total / mass
 
-    limits: dict[str, Any] = {
-        "max_iter": estimator.max_iter,
-        "tol": estimator.tol,
-        "patience": options.n_iter_no_change,
-    }
-    path = climb_by_rounds(play, None, Recorder.of(estimator, as_vector), name="epochs", **limits)
-    weights_kept, scale_kept = path.parameters
-    network.load_state_dict(weights_kept)
-    network = network.to(
-        device="cpu", dtype=torch.float64
-    ).eval()  # so that the output of a row does not depend on its batch
-    for parameter in network.parameters():
-        parameter.grad = None
-    return path._replace(parameters=(network, scale_kept))
+    def _step(self, batch: np.ndarray) -> tuple[float, float]:
+        places = with_candidates(self._supervision.rows_of(batch), self._pool, self._n_candidates, self._random)
+        self.network.train()
+        z = self.log_scale.exp() * self.network(self._rows[places])
+        value, weight = self._supervision.value(z, batch, places)
+        if weight > 0:
+            self._optimiser.zero_grad()
+            (-value).backward()
+            self._optimiser.step()
+        return float(value.detach()), weight
+
+    def held_out(self) -> tuple[float, float | None]:
+        """Return the factor of the outputs at which the objective of the terms set aside is highest, and the objective there.
+
+        Training rows are closer to each other than new rows are to them, so the scale that suits the training rows is too large.
+        """
+        if not len(self._aside):
+            return 1.0, None
+        z = self.log_scale.detach().exp() * outputs(self.network, self._rows[self._judged])
+
+        def value(factor: float) -> float:
+            value, weight = self._supervision.value(factor * z, self._aside, self._judged)
+            if not weight > 0:
+                raise ValueError(
+                    f"early_stopping cannot be used: none of the {len(self._aside)} rows that are set aside agrees with a "
+                    "candidate. Raise validation_fraction, or set early_stopping=False."
+                )
+            return float(value)
+
+        values = {factor: value(factor) for factor in _FACTORS}
+        best = max(values, key=values.__getitem__)
+        return best, values[best]
 
 
-# -- the supervision, in batches -----------------------------------------------------------------------
+# -- the supervision -----------------------------------------------------------------------------------------------
 #
-# Both sources have the same interface: which parts to train on and which to set aside (`split`), the batches of an epoch, the rows in a
-# batch, the objective of its embedded rows, and the evaluation of the scale of a first embedding (`evaluator` returns some rows, and a
-# function that turns their outputs into a score of scales). The targets of all rows are copied to the device once (`place`), and the
-# batches of an epoch are copied together (`placed`).
+# Both kinds have the same interface. Terms are what the objective is a mean of: rows, or pairs. `split` returns terms to train on, terms to
+# set aside, and the places of the rows that may be candidates; `rows_of` the places of the rows in some terms; and `value` the objective of
+# some terms and its weight, given the outputs for the rows at some places, which begin with `rows_of(terms)`.
 
 
-class NeighborSource:
-    """Labels or soft targets: a batch is some rows, and its objective is the mean of their terms."""
+class Neighbors:
+    """Labels, soft targets or numbers: each row is compared with its neighbours.
 
-    same_shapes = True  # whether batches of the same number of rows take the same work
+    Parameters
+    ----------
+    objective : "likelihood", "accuracy" or "regression"
+    match : "class", "gaussian", "dot", or "" for regression
+    values : array of shape (n, t)
+        The targets; those of classes as `class_codes`.
+    weight : array of shape (n,), optional
+    """
 
-    def __init__(self, targets: Targets, weight: np.ndarray | None, objective: str) -> None:
-        self.targets, self.objective = targets, objective
-        self.weight = np.ones(len(targets.values)) if weight is None else weight
-
-    def split(self, share: float, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows to train on and rows set aside."""
-        order = random.permutation(len(self.weight))
-        count = max(round(share * len(order)), 2) if share else 0
-        aside = np.sort(order[:count])
-        if count and self.targets.take(aside).alone().all():
-            raise ValueError(
-                f"early_stopping cannot be used: none of the {count} rows that are set aside agrees with another of them. "
-                "Raise validation_fraction, or set early_stopping=False."
-            )
-        return np.sort(order[count:]), aside
-
-    def batches(self, some: np.ndarray, size: int, random: np.random.RandomState) -> Iterator[np.ndarray]:
-        order = random.permutation(some)
-        for start in range(0, len(order), size):
-            if len(order) - start >= 2:
-                yield order[start : start + size]
-
-    def rows(self, batch: torch.Tensor) -> torch.Tensor:
-        return batch
+    def __init__(self, objective: str, match: str, values: np.ndarray, weight: np.ndarray | None) -> None:
+        self._objective, self._match, self._values, self._weight = objective, match, values, weight
 
     def place(self, torch: ModuleType, device: str) -> None:
-        self._there = tuple(
-            torch.as_tensor(np.asarray(values, dtype=np.float32), device=device)
-            for values in (self.weight, self.targets.values)
-        )
+        """Copy the targets to the device of training."""
+        weight = np.ones(len(self._values)) if self._weight is None else self._weight
+        self._on_device = [torch.as_tensor(values, device=device) for values in (self._values, weight)]
 
-    def placed(self, torch: ModuleType, batches: list[np.ndarray], device: str) -> list[torch.Tensor]:
-        return _on_device(torch, batches, device)
-
-    def objective_of(
-        self, torch: ModuleType, z: torch.Tensor, batch: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the objective of a batch and its weight, as tensors."""
-        weight, values = (known[batch] for known in self._there)
-        terms, has_mate = neighbor_terms(z, agreement(self.targets.kind, values), self.objective, weight.log())
-        counted = weight * has_mate if self.objective == "likelihood" else weight
-        total = counted.sum()
-        return (counted * terms).sum() / total.clamp_min(1e-30), total
-
-    def evaluator(self) -> tuple[np.ndarray, Callable[[np.ndarray], Callable[[np.ndarray], float]]]:
-        points, queries = sample_rows(len(self.weight))
-        targets = self.targets.take(points)
-        queries = queries[~targets.alone()[queries]]
-        weight = self.weight[points]
-
-        def score_of(Z: np.ndarray) -> Callable[[np.ndarray], float]:
-            if len(queries) == 0:
-                return lambda A: 0.0
-            problem = prepare(
-                None,
-                Z,
-                log_weights=np.log(weight),
-                leave_one_out=True,
-                match=targets.match(),
-                n_queries=len(queries),
-                passes=SCALES_TRIED,
+    def split(self, share: float, random: RandomState) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows to train on, rows to set aside, and the former as candidates."""
+        order = random.permutation(len(self._values))
+        count = max(round(share * len(order)), 2) if share else 0
+        terms = np.sort(order[count:])
+        if len(terms) < 2:
+            raise ValueError(
+                f"early_stopping needs more than {len(order)} rows. Pass solver=Adam(early_stopping=False)."
             )
-            return lambda A: neighbor_value(A, problem, objective="likelihood", weight=weight, rows=queries)
+        return terms, np.sort(order[:count][:_JUDGED_ROWS]), terms
 
-        return points, score_of
+    def rows_of(self, terms: np.ndarray) -> np.ndarray:
+        """Return the places of some rows."""
+        return terms
+
+    def value(self, z: torch.Tensor, terms: np.ndarray, places: np.ndarray) -> tuple[torch.Tensor, float]:
+        """Return the mean of the terms of the first rows among all, and the sum of their weights."""
+        torch = _torch()
+        from vicinal.torch import soft_means
+
+        count = len(terms)
+        values, weight = (known[torch.as_tensor(places, device=z.device)].to(z.dtype) for known in self._on_device)
+        images, positions = z * 2.0**0.5, torch.arange(count, device=z.device)
+        log_weights = None if self._weight is None else weight.log()
+        if self._objective == "regression":
+            means = soft_means(images[:count], images, values, log_weights, positions)
+            terms_of_rows, counted = -(means - values[:count]).square().mean(1), weight[:count]
+        else:
+            log_a = log_agreement(self._match, images, values, log_weights, positions)
+            # Rows whose candidates all disagree have no finite likelihood.
+            counted = weight[:count] * (log_a.detach() > 0.5 - _APART)
+            terms_of_rows = log_a
+            if self._objective == "accuracy":
+                terms_of_rows, counted = log_a.exp(), weight[:count]
+        total = counted.sum()
+        return (counted * terms_of_rows).sum() / total.clamp_min(1e-30), float(total)
 
 
-class PairSource:
-    """Close pairs: a batch is some pairs, the rows in them, and other rows to fill it up."""
-
-    same_shapes = False
+class ClosePairs:
+    """Close pairs: they attract each other, and all rows repel each other (Eq. 8)."""
 
     def __init__(self, close: Grouped | Listed, weight: np.ndarray | None, n: int) -> None:
-        self.close, self.n = close, n
-        self.weight = np.ones(n) if weight is None else np.maximum(weight, 1e-30)
-
-    def split(self, share: float, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-        pairs, weight = self.close.some(random)
-        keep = weight > 0
-        self._pairs, self._pair_weight = pairs[keep], weight[keep]
-        order = random.permutation(len(self._pairs))
-        count = max(round(share * len(order)), 1) if share else 0
-        return order[count:], order[:count]
-
-    def batches(
-        self, some: np.ndarray, size: int, random: np.random.RandomState
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        order = random.permutation(some)
-        half = max(size // 2, 1)
-        for start in range(0, len(order), half):
-            chosen = order[start : start + half]
-            rows = np.unique(self._pairs[chosen])
-            fill = size - len(rows)
-            if fill > 0 and self.n > len(rows):
-                rows = np.union1d(rows, random.choice(self.n, min(fill, self.n), replace=False))
-            yield rows, chosen
-
-    def rows(self, batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        return batch[0]
+        pairs, shares = close.some(np.random.RandomState(0))
+        self._pairs, self._shares = pairs[shares > 0], shares[shares > 0]
+        self._weight, self._n = np.ones(n) if weight is None else np.maximum(weight, 1e-30), n
 
     def place(self, torch: ModuleType, device: str) -> None:
-        self._there = tuple(
-            torch.as_tensor(values, dtype=torch.float32, device=device)
-            for values in (self._pair_weight, np.log(self.weight))
-        )
+        """Copy the weights to the device of training."""
+        self._on_device = [torch.as_tensor(values, device=device) for values in (self._shares, np.log(self._weight))]
 
-    def placed(
-        self, torch: ModuleType, batches: list[tuple[np.ndarray, np.ndarray]], device: str
-    ) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Return rows, pairs, and where the pairs' rows are among the rows."""
-        places = [np.searchsorted(rows, self._pairs[chosen]) for rows, chosen in batches]
-        rows, chosen = zip(*batches, strict=True)
-        return list(zip(*(_on_device(torch, part, device) for part in (rows, chosen, places)), strict=True))
+    def split(self, share: float, random: RandomState) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return pairs to train on, pairs to set aside, and all rows as candidates."""
+        order = random.permutation(len(self._pairs))
+        count = max(round(share * len(order)), 1) if share else 0
+        if count == len(order):
+            raise ValueError(
+                f"early_stopping needs more than {len(order)} pairs. Pass solver=Adam(early_stopping=False)."
+            )
+        return order[count:], order[:count][:_JUDGED_ROWS], np.arange(self._n)
 
-    def objective_of(
-        self, torch: ModuleType, z: torch.Tensor, batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        rows, chosen, places = batch
-        share = self._there[0][chosen]
-        return pair_term(z, places, share, self._there[1][rows]), share.sum()
+    def rows_of(self, terms: np.ndarray) -> np.ndarray:
+        """Return the places of the rows in some pairs."""
+        return np.unique(self._pairs[terms])
 
-    def evaluator(self) -> tuple[np.ndarray, Callable[[np.ndarray], Callable[[np.ndarray], float]]]:
-        rows, pairs = sample_pairs(self.close, self.n)
-        pull = listed_pairs(pairs, np.ones(len(pairs)), len(rows))
+    def value(self, z: torch.Tensor, terms: np.ndarray, places: np.ndarray) -> tuple[torch.Tensor, float]:
+        """Return the negative of Eq. 8 per unit of pair weight, in which c != d over all these rows, and the weight of the pairs."""
+        torch = _torch()
+        from vicinal.torch import log_sums
 
-        def score_of(Z: np.ndarray) -> Callable[[np.ndarray], float]:
-            problem = prepare(None, Z, leave_one_out=True, passes=SCALES_TRIED)
-            return lambda A: pair_objective(A, problem, pull).value
-
-        return rows, score_of
-
-
-def _on_device(torch: ModuleType, arrays: Sequence[np.ndarray], device: str) -> list[torch.Tensor]:
-    """Return integer arrays on a device, by a single copy."""
-    if not arrays:
-        return []
-    together = torch.as_tensor(np.concatenate(arrays), device=device)
-    return list(torch.split(together, [len(array) for array in arrays]))
+        order = np.argsort(places)
+        one, other = order[np.searchsorted(places, self._pairs[terms].T, sorter=order)]
+        share = self._on_device[0][torch.as_tensor(terms, device=z.device)].to(z.dtype)
+        log_weights = self._on_device[1][torch.as_tensor(places, device=z.device)].to(z.dtype)
+        attraction = (share * (z[one] - z[other]).square().sum(1)).sum() / share.sum()
+        repulsion = (log_weights + log_sums(z * 2.0**0.5, None, log_weights, "position")).logsumexp(0)
+        return -attraction - repulsion, float(share.sum())
 
 
-# -- the objectives of a batch, as differentiable torch expressions ------------------------------------
-#
-# The symbols are those of `_nca/objectives`; there is no matrix A, because the rows are already transformed.
+def class_codes(codes: np.ndarray) -> np.ndarray:
+    """Return coordinates of classes: those of different classes are at least sqrt(2 _APART) apart, those of one class equal."""
+    n_bits = max(int(codes.max()).bit_length(), 1)
+    bits = (codes[:, None] >> np.arange(n_bits)) & 1
+    return (2.0 * _APART) ** 0.5 * (bits - 0.5)
 
 
-def square_distances(z: torch.Tensor) -> torch.Tensor:
-    """Return ``|z_i - z_j|^2`` for all pairs of rows, from products of centred rows."""
-    z = z - z.mean(0, keepdim=True).detach()
-    squares = (z**2).sum(1)
-    return (squares[:, None] + squares[None, :] - 2.0 * z @ z.T).clamp_min(0.0)
-
-
-def agreement(kind: str, values: torch.Tensor) -> torch.Tensor:
-    """Return ``m_ij`` of the rows of a batch: integer codes, scaled targets or rows of probabilities."""
-    if kind == "class":
-        return (values[:, None] == values[None, :]).to(dtype=values.dtype)
-    if kind == "dot":
-        return values @ values.T
-    return (-0.5 * ((values[:, None, :] - values[None, :, :]) ** 2).sum(-1)).exp()
-
-
-def neighbor_terms(
-    z: torch.Tensor, match: torch.Tensor, objective: str, log_weights: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ``a_i`` (Eq. 2) or ``log a_i`` (Eq. 6) of each row of the batch among the others.
-
-    Return the terms, and whether each row agrees with any other row of the batch. The other rows have no gradient, and
-    their logarithm, -inf, is replaced by 0.
-    """
-    scores = log_weights[None, :] - square_distances(z)
-    scores = scores.masked_fill(_diagonal(scores), -float("inf"))
-    log_p = scores.log_softmax(1)
-    match = match.masked_fill(_diagonal(match), 0.0)
-    has_mate = (match > 0).any(1)
-    if objective == "accuracy":
-        return (log_p.exp() * match).sum(1), has_mate
-    # In the log domain. Rows without a class mate are kept out of the graph, because their gradient would be NaN.
-    log_match = match.clamp_min(1e-300 if match.dtype.itemsize == 8 else 1e-37).log()
-    log_match = log_match.masked_fill(match <= 0, -float("inf"))
-    safe = log_match.masked_fill(~has_mate[:, None], 0.0)
-    log_p = log_p.masked_fill(_diagonal(log_p), -float("inf"))
-    log_a = (log_p + safe).logsumexp(1)
-    return log_a.masked_fill(~has_mate, 0.0), has_mate
-
-
-def pair_term(
-    z: torch.Tensor, pairs: torch.Tensor, pair_weight: torch.Tensor, log_weights: torch.Tensor
+def log_agreement(
+    match: str,
+    images: torch.Tensor,
+    values: torch.Tensor,
+    log_weights: torch.Tensor | None,
+    positions: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the negative of Eq. 8 for the pairs of a batch, per unit of pair weight; c != d over the rows of the batch."""
-    squares = square_distances(z)
-    attraction = (pair_weight * squares[pairs[:, 0], pairs[:, 1]]).sum() / pair_weight.sum()
-    scores = log_weights[:, None] + log_weights[None, :] - squares
-    scores = scores.masked_fill(_diagonal(scores), -float("inf"))
-    return -attraction - scores.flatten().logsumexp(0)
+    """Return the logarithm of ``a_i = sum_j p_ij m_ij`` (Eq. 2) of the rows at some positions among all other rows.
 
+    An agreement ``m_ij = exp(-|v_i - v_j|^2 / 2)`` is a Gaussian kernel in further coordinates, and equal classes are equal coordinates.
+    """
+    from vicinal.torch import log_sums, soft_means
 
-def _diagonal(matrix: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return torch.eye(len(matrix), dtype=torch.bool, device=matrix.device)
+    queries = images[positions]
+    if match == "dot":
+        means = soft_means(queries, images, values, log_weights, positions)
+        return (means * values[positions]).sum(1).clamp_min(1e-30).log()
+    together = _torch().cat([images, values], dim=1)
+    agreeing = log_sums(together[positions], together, log_weights, positions)
+    return agreeing - log_sums(queries, images, log_weights, positions)

@@ -7,6 +7,7 @@ from vicinal._checks import check_choice, check_flag, check_integer, check_posit
 from vicinal._records import Record
 
 KINDS = ("accuracy", "likelihood", "pairs")
+NEURAL_KINDS = (*KINDS, "regression")  # those of NeuralNCA
 MATCHES = ("class", "gaussian", "dot")
 
 
@@ -18,8 +19,9 @@ class Objective(Record):
 
     Parameters
     ----------
-    kind : {"accuracy", "likelihood", "pairs"}, default="accuracy"
-        The expected accuracy (Eq. 3 of the paper), the likelihood (Eq. 6), or the closeness of given pairs (Eq. 8).
+    kind : {"accuracy", "likelihood", "pairs", "regression"}, default="accuracy"
+        The expected accuracy (Eq. 3 of the paper), the likelihood (Eq. 6), the closeness of given pairs (Eq. 8), or the squared error
+        of the soft neighbours' mean, which only NeuralNCA has.
         The likelihood punishes confident mistakes, and every row needs another row of its class.
     match : {"class", "gaussian", "dot"}, default="class"
         The form of y and the agreement of two of its rows (sec. 5). For "class", y holds labels. For "gaussian", y is a
@@ -48,7 +50,7 @@ class Objective(Record):
     penalty: float = 0.0
 
     def __post_init__(self) -> None:
-        check_choice(self.kind, "kind", KINDS)
+        check_choice(self.kind, "kind", NEURAL_KINDS)
         check_choice(self.match, "match", MATCHES)
         check_positive(self.penalty, "penalty", strict=False)
 
@@ -86,23 +88,26 @@ class StochasticGradient(Record):
 class Adam(Record):
     """Options of the solver of :class:`vicinal.NeuralNCA` and :class:`vicinal.AnchorNCA`.
 
-    ``NeuralNCA(solver="adam")`` uses the defaults, and ``AnchorNCA(solver="adam")`` stops early.
+    ``solver="adam"`` are options of the estimator's own, which both stop early.
 
     Parameters
     ----------
     batch_size : int, default=512
-        The number of rows in a batch; neighbours are searched within the batch. For the objective "pairs" of NeuralNCA,
-        half as many pairs are drawn, and rows that are in no pair fill the batch. For AnchorNCA, the number of pairs.
+        The number of rows in a batch, or of pairs for AnchorNCA and for the objective "pairs" of NeuralNCA.
     learning_rate : float, default=0.01
         The size of a step; for AnchorNCA, relative to the root mean square of the entries of the initial matrix.
     weight_decay : float, default=0.0
-        This number times half the sum of squares of the weights is subtracted from the objective.
+        This number times half the sum of squares of the weights is subtracted from the objective of AnchorNCA. In each step of
+        NeuralNCA, the matrices of the network shrink by this number times the learning rate (AdamW).
     early_stopping : bool, default=False
         Whether to set rows aside, evaluate the objective on them, and return to the epoch in which it was highest.
     validation_fraction : float, default=0.1
         The share of the rows (or pairs) that is set aside.
     n_iter_no_change : int, default=10
         The fit has converged when the objective has not gained ``tol`` for this many epochs (rounds of AnchorNCA).
+    n_candidates : int or None, default=1024
+        The number of rows that NeuralNCA draws in each step as possible neighbours, besides those of the batch; None takes all rows.
+        AnchorNCA has no candidates.
 
     Examples
     --------
@@ -117,6 +122,7 @@ class Adam(Record):
     early_stopping: bool = False
     validation_fraction: float = 0.1
     n_iter_no_change: int = 10
+    n_candidates: int | None = 1024
 
     def __post_init__(self) -> None:
         check_integer(self.batch_size, "batch_size", least=2)
@@ -126,3 +132,5 @@ class Adam(Record):
         if not 0 < check_positive(self.validation_fraction, "validation_fraction") < 1:
             raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}.")
         check_integer(self.n_iter_no_change, "n_iter_no_change")
+        if self.n_candidates is not None:
+            check_integer(self.n_candidates, "n_candidates", least=0)
