@@ -234,8 +234,8 @@ def _cannot_save(value: Any, place: tuple[str, ...]) -> TypeError:
     if is_network(value):
         what = "holds a network of layers of your own"
         remedy = (
-            "It can hold torch.nn.Linear and plain activations, alone or in a torch.nn.Sequential; save the state_dict() of "
-            "other networks with torch."
+            "It can hold the default network of NeuralNCA, and torch.nn.Linear, BatchNorm1d and plain activations, alone or in a "
+            "torch.nn.Sequential; save the state_dict() of other networks with torch."
         )
     elif callable(value) and not isinstance(value, type):
         what, remedy = f"holds a function, {_name_of_function(value)}", _set_to_none(place)
