@@ -7,7 +7,6 @@ same likelihood with a network. Digits that neither has seen are drawn in both p
 """
 
 import matplotlib.pyplot as plt
-import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
@@ -19,9 +18,10 @@ X, X_new, y, y_new = train_test_split(X, y, train_size=700, test_size=500, strat
 # %%
 # Both get the same 700 digits. The network holds out some of them to stop early.
 
-torch.set_num_threads(1)  # for a network this small, threads cost more than they gain
 matrix = NCA(2, objective="likelihood", max_iter=100, tol=1e-3, random_state=0).fit(X, y)
-network = NeuralNCA(2, solver=Adam(batch_size=128, learning_rate=0.005, early_stopping=True), tol=1e-2, random_state=0).fit(X, y)
+network = NeuralNCA(
+    2, solver=Adam(batch_size=128, learning_rate=0.005, early_stopping=True), tol=1e-2, random_state=0
+).fit(X, y)
 
 # %%
 # The shares of new digits whose class is predicted from all neighbours in the plane stand above the pictures.
