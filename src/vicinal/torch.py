@@ -364,25 +364,10 @@ class _LogSums(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         queries, points, log_weights = ctx.saved_tensors
         pairs, g = ctx.pairs, np.where(ctx.reached, _array(gradient).astype(np.float64), 0.0)
-        placed, ones = pairs.placement.placed, np.ones((len(g), 1))
-        needs_weights = ctx.needs_input_grad[3]
-        if pairs.queries is None:
-            by_query, by_point = -placed.softmax_pull(pairs.asked, g), None
-            by_weight = placed.softmax_sums(pairs.asked, g, None, ones).received[:, 0] if needs_weights else None
-        else:
-            theirs, mine = (np.hstack([x, np.ones((len(x), 1))]) for x in (pairs.images, pairs.own_images))
-            sums = placed.softmax_sums(pairs.asked, g, theirs, mine)
-            by_query = sums.gathered[:, :-1] - sums.gathered[:, -1:] * pairs.own_images
-            by_point = sums.received[:, :-1] - sums.received[:, -1:] * pairs.images
-            by_weight = sums.received[:, -1]
-            if points is None:
-                by_query, by_point = by_query + by_point, None
-        return (
-            None,
-            _tensor(by_query, queries),
-            None if by_point is None else _tensor(by_point, points),
-            _tensor(by_weight, log_weights) if needs_weights and by_weight is not None else None,
-        )
+        if pairs.queries is None and not ctx.needs_input_grad[3]:  # half a sweep of the rows among themselves
+            return None, _tensor(-pairs.placement.placed.softmax_pull(pairs.asked, g), queries), None, None
+        ones = np.ones((len(pairs.images), 1))
+        return None, *_gradients(pairs, ones, g[:, None], queries, points, log_weights)
 
 
 class _SoftMeans(torch.autograd.Function):
@@ -405,34 +390,42 @@ class _SoftMeans(torch.autograd.Function):
         queries, points, log_weights, values = ctx.saved_tensors
         pairs, v, m = ctx.pairs, ctx.centred, ctx.means
         G = np.where(ctx.reached[:, None], _array(gradient).astype(np.float64), 0.0)
-        placed, Z, Q = pairs.placement.placed, pairs.images, pairs.own_images
-        by_values = placed.softmax_sums(pairs.asked, None, None, G).received if ctx.needs_input_grad[4] else None
-        by_query, by_point, by_weight = np.zeros_like(Q), np.zeros_like(Z), np.zeros(len(Z))
-        if any(ctx.needs_input_grad[1:4]):
-            theirs, mine = (np.hstack([x, np.ones((len(x), 1))]) for x in (Z, Q))
-            # The last "column" is a value of 1 with the gradient -G'm: it subtracts the means.
-            columns = np.hstack([v, np.ones((len(v), 1))])
-            slopes = np.hstack([G, -(G * m).sum(axis=1, keepdims=True)])
-            some = max(_WIDTH // theirs.shape[1], 1)
-            for first in range(0, columns.shape[1], some):
-                column, slope = (x[:, first : first + some, None] for x in (columns, slopes))
-                sums = placed.softmax_sums(
-                    pairs.asked, None, (column * theirs[:, None]).reshape(len(Z), -1), (slope * mine[:, None]).reshape(len(Q), -1)
-                )  # fmt: skip
-                gathered = (slope * sums.gathered.reshape(len(Q), -1, theirs.shape[1])).sum(axis=1)
-                received = (column * sums.received.reshape(len(Z), -1, theirs.shape[1])).sum(axis=1)
-                by_query += gathered[:, :-1] - gathered[:, -1:] * Q
-                by_point += received[:, :-1] - received[:, -1:] * Z
-                by_weight += received[:, -1]
-        if points is None:
-            by_query = by_query + by_point
-        return (
-            None,
-            _tensor(by_query, queries),
-            None if points is None else _tensor(by_point, points),
-            None if log_weights is None else _tensor(by_weight, log_weights),
-            None if by_values is None else _tensor(by_values, values),
-        )
+        by_values = None
+        if ctx.needs_input_grad[4]:
+            sums = pairs.placement.placed.softmax_sums(pairs.asked, None, None, G)
+            by_values = _tensor(sums.received, values)
+        if not any(ctx.needs_input_grad[1:4]):
+            return None, None, None, None, by_values
+        # The last "column" is a value of 1 with the gradient -G'm: it subtracts the means.
+        columns = np.hstack([v, np.ones((len(v), 1))])
+        slopes = np.hstack([G, -(G * m).sum(axis=1, keepdims=True)])
+        return None, *_gradients(pairs, columns, slopes, queries, points, log_weights), by_values
+
+
+def _gradients(
+    pairs: _Pairs, columns: np.ndarray, slopes: np.ndarray, queries: Tensor, points: Any, log_weights: Any
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return the gradients by queries, points and log-weights under the weights ``w_ij = p_ij sum_c slopes_ic columns_jc``.
+
+    w_ij pulls q_i and x_j towards each other, and the sum over i belongs to the log-weight of j.
+    """
+    placed, Z, Q = pairs.placement.placed, pairs.images, pairs.own_images
+    theirs, mine = (np.hstack([x, np.ones((len(x), 1))]) for x in (Z, Q))
+    gathered, received = np.zeros(mine.shape), np.zeros(theirs.shape)
+    some = max(_WIDTH // theirs.shape[1], 1)
+    for first in range(0, columns.shape[1], some):
+        column, slope = (x[:, first : first + some, None] for x in (columns, slopes))
+        values, shares = (column * theirs[:, None]).reshape(len(Z), -1), (slope * mine[:, None]).reshape(len(Q), -1)
+        sums = placed.softmax_sums(pairs.asked, None, values, shares)
+        gathered += (slope * sums.gathered.reshape(len(Q), -1, theirs.shape[1])).sum(axis=1)
+        received += (column * sums.received.reshape(len(Z), -1, theirs.shape[1])).sum(axis=1)
+    by_query = gathered[:, :-1] - gathered[:, -1:] * Q
+    by_point = received[:, :-1] - received[:, -1:] * Z
+    return (
+        _tensor(by_query + by_point if points is None else by_query, queries),
+        None if points is None else _tensor(by_point, points),
+        None if log_weights is None else _tensor(received[:, -1], log_weights),
+    )
 
 
 class _NcaLoss(torch.autograd.Function):
