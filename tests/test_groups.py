@@ -120,6 +120,11 @@ def test_the_third_score_of_more_than_200_training_rows_is_the_kernel_at_the_twe
     lowest = lowest_of(views, scales)
     shares = [np.mean(lowest[kept] <= score) for score in lowest]
     np.testing.assert_allclose(detector.training_p_values_, shares, atol=1e-12)
+    # New rows are ranked by the first two scores, whose scales a row of weight 0 does not change.
+    by_two = lowest_of(views[:2], scales[:2])
+    new = np.random.default_rng(4).normal(size=(20, 2)) * 4.0
+    expected = [(1 + np.mean(by_two[kept] <= score) * 240) / 241 for score in detector.score_samples(new)]
+    np.testing.assert_allclose(detector.p_values(new), expected, rtol=1e-9)
 
 
 def test_a_group_hides_if_more_than_a_fifth_of_the_most_unusual_rows_are_dense():
