@@ -229,22 +229,23 @@ def test_constants_that_differ_between_classes_and_scales_of_columns():
     assert classifier.score(X, y) == 1.0
 
 
-def with_few_rounded_rows(n, seed=0):
+def with_few_rounded_rows(n, seed=0, noise=1.0):
     """Rows on a coarse grid, whose own kernels are narrow, with labels that depend on one of five columns."""
     rng = np.random.default_rng(seed)
     X = np.round(1.5 * rng.normal(size=(n, 5)))
-    return X, (X[:, 0] + rng.normal(size=n) > 0).astype(int)
+    return X, (X[:, 0] + noise * rng.normal(size=n) > 0).astype(int)
 
 
 def test_kernels_of_lca_are_replaced_by_one_for_all_classes_if_left_out_rows_are_classified_better():
     """The classes' own kernels gave fewer right answers than the majority class on tables of rounded values."""
-    X, y = with_few_rounded_rows(150)
-    new, truth = with_few_rounded_rows(1000, seed=1)
+    X, y = with_few_rounded_rows(100, noise=3.0)
+    new, truth = with_few_rounded_rows(1000, seed=1, noise=3.0)
     classifier = DensityClassifier(LCA()).fit(X, y)
     own = [LCA().fit(X[y == c]) for c in (0, 1)]
     pooled = sum(np.mean(y == c) * own[c].covariance_ for c in (0, 1))
     covariance = classifier.densities_[0].covariance_
     factor = np.sqrt(covariance[0, 0] / pooled[0, 0])
+    assert factor > 1.1
     np.testing.assert_allclose(covariance, factor**2 * pooled, rtol=1e-9)
     assert factor == pytest.approx(min((1.0, 1.5, 2.0, 3.0, 4.5), key=lambda width: abs(width - factor)))
 

@@ -649,9 +649,17 @@ def test_a_new_row_that_differs_is_ranked_among_training_rows_that_differ_alone(
 
 def test_the_only_differing_row_of_a_column_scores_below_all_others():
     X = np.column_stack([np.random.default_rng(0).normal(size=(100, 2)), np.zeros(100)])
-    X[4] = [0.0, 0.0, 1e-3]  # in the middle of the others, and nearly constant in the last column
-    for pattern in (0, 4):  # the differing row may be the first one
-        X[[4, pattern]] = X[[pattern, 4]]
-        detector = DensityOutlierDetector(ParzenWindows(0.5), largest_group=None).fit(X)
+    for place, value in (
+        (4, 1e-3),
+        (0, 1e-3),
+        (0, -1e-3),
+        (1, -1e-3),
+    ):  # in the middle of the others, of which some come first
+        rows = X.copy()
+        rows[place] = [0.0, 0.0, value]
+        detector = DensityOutlierDetector(ParzenWindows(0.5), largest_group=None).fit(rows)
         assert detector._sorted_scores[0] == pytest.approx(detector._sorted_scores[1] - 1.0)
-        assert detector.p_values([[0.0, 0.0, 1e-3]])[0] > 0.5  # the column varies: its values are no constants
+        assert detector.p_values([[0.0, 0.0, value]])[0] > 0.5  # the column varies: its values are no constants
+    rows[1] = [9.0, 9.0, 1e-3]  # the least dense row keeps its score
+    detector = DensityOutlierDetector(ParzenWindows(0.5), largest_group=None).fit(rows)
+    assert detector._sorted_scores[0] == pytest.approx(detector.density_.held_out_score_samples()[1])
