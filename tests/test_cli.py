@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import decimal
 import errno
 import io
 import json
@@ -551,6 +552,15 @@ def test_exit_codes(table, capsys, arguments, code):
     if code in (DATA, FIT):  # the message names the file
         assert next(name for name in arguments if name.endswith((".csv", ".vicinal", "."))) in captured.err
     assert not Path("m").exists()
+
+
+def test_inspect_shows_the_range_of_decimals_and_the_kinds_of_dropped_columns(folder, capsys):
+    amounts = [decimal.Decimal(cents) / 100 for cents in (1050, 950, 20000, 300, 999, 1234)]
+    pd.DataFrame({"amount": amounts, "n": [1, 2, 3, 5, 8, 13]}).to_parquet("t.parquet")
+    assert run("inspect", "t.parquet", "--drop", "n", "--json") == OK
+    amount, n = json.loads(capsys.readouterr().out)["columns"]
+    assert amount["range"] == "3.00 to 200.00"
+    assert (n["kind"], n["use"], n["range"]) == ("lattice of step 1", "left out", "1 to 13")
 
 
 def test_inspect_shows_the_kinds_of_columns_before_anything_is_learned(table, capsys):
@@ -1974,3 +1984,39 @@ def test_compare_names_the_task_numbers_for_a_target_without_repetitions(folder,
     assert (
         "it looks like an identifier, not a class. Pass task='numbers' if it holds numbers" in capsys.readouterr().err
     )
+
+
+def test_outliers_explains_the_most_unusual_rows_first_and_no_more_than_are_read(folder, capsys, monkeypatch):
+    pd.DataFrame(np.random.default_rng(0).normal(size=(600, 2)), columns=["a", "b"]).to_csv("t.csv", index=False)
+    assert run("outliers", "t.csv", "--level", "0.05", "-o", "all.csv", "-q") == OK
+    every = pd.read_csv("all.csv")
+    assert every["why"].notna().all()
+    monkeypatch.setattr("vicinal.cli.score._MOST_EXPLAINED", 7)
+    monkeypatch.setattr("vicinal.cli.score._EXPLAINED_AT_ONCE", 3)
+    assert run("outliers", "t.csv", "--level", "0.05", "-o", "few.csv") == OK
+    assert f"the reasons of the 7 most unusual of {len(every)} outliers are given" in capsys.readouterr().err
+    few = pd.read_csv("few.csv")
+    assert few["why"][:7].tolist() == every["why"][:7].tolist()
+    assert few["why"][7:].isna().all()
+    pd.testing.assert_frame_equal(few.drop(columns="why"), every.drop(columns="why"))
+    assert run("outliers", "t.csv", "--level", "0.05", "--top", str(len(every)), "-o", "top.csv", "-q") == OK
+    assert pd.read_csv("top.csv")["why"].tolist() == every["why"].tolist()
+
+
+def test_columns_are_used_alike_whatever_the_size_of_the_file(folder, monkeypatch):
+    rng = np.random.default_rng(0)
+    kind = rng.choice(["red", "green", "blue"], 300)
+    table = pd.DataFrame(
+        {"a": rng.normal(size=300) + (kind == "red"), "b": np.round(rng.normal(size=300), 1), "kind": kind}
+    )
+    table.to_csv("t.csv", index=False)
+    outputs = []
+    for size in (64 << 20, 1000):  # bytes of a table that is read at once
+        monkeypatch.setattr("vicinal._files.table_file.LARGE", size)
+        monkeypatch.setattr("vicinal._files.table_file.BATCH_VALUES", 240)
+        assert run("outliers", "t.csv", "--all", "-o", "outliers.csv", "-q") == OK
+        assert run("learn", "t.csv", "--method", "lca", "--set", "reg=0.1", "-o", "m.vicinal", "-q") == OK
+        assert run("score", "m.vicinal", "t.csv", "-o", "scores.csv", "-q") == OK
+        outputs.append([Path(name).read_text() for name in ("outliers.csv", "scores.csv")])
+        assert model_io.describe("m.vicinal")["arrays"]["density_.steps.0.1._sources"]["shape"] == (3,)
+    assert outputs[0] == outputs[1]

@@ -896,7 +896,8 @@ def test_lca_as_a_metric_learns_from_categories_and_plain_metrics_have_them_too(
     for model, (train, test), score in zip(by_hand, splits, found.metrics[2].scores["accuracy"], strict=True):
         assert model.fit(X[train], y[train]).score(X[test], y[test]) == pytest.approx(score, abs=0.02)
     assert vicinal.compare(table, y, **found.settings).verdict == found.verdict
-    relevance = vicinal.report(table, y, comparison=found).summary["metric"]["relevance"]
-    assert [column["name"] for column in relevance] == ["size"]
+    report = vicinal.report(table, y, comparison=found)
+    assert [column["name"] for column in report.summary["metric"]["relevance"]] == ["size"]
+    assert "Distances also include kind, width, whose levels have coordinates of their own." in report.html()
     assert "lca" in metric_names()
     assert not any("-categories" in name for name in metric_names())

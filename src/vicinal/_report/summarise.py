@@ -263,7 +263,8 @@ def _add_views(
     if matrix is not None:
         numbers = [j for j in range(X.shape[1]) if j not in levels]  # which have coordinates of their own
         before, names = views.shares_before(before_name, X[train][:, numbers]), [table.columns[j] for j in numbers]
-        summary["metric"] = views.learned_metric(matrix[:, numbers], before, names, label)
+        learned = [table.columns[j] for j in levels] if getattr(learned_step(after), "_has_levels", False) else []
+        summary["metric"] = views.learned_metric(matrix[:, numbers], before, names, label, learned)
     summary["path"] = views.path_of(after, label)
     if summary["path"] is None and comparison.best["density"] in ("lca", "lca-gauss"):
         other = metrics[comparison.best["density"]]

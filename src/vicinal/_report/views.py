@@ -157,11 +157,14 @@ def neighbors_among(images: np.ndarray) -> np.ndarray:
     return nearest(images, None, min(_NEIGHBORS_SHOWN, len(images) - 1))
 
 
-def learned_metric(matrix: np.ndarray, before: np.ndarray | None, names: list[str], label: str) -> dict[str, Any]:
+def learned_metric(
+    matrix: np.ndarray, before: np.ndarray | None, names: list[str], label: str, levels: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the share of each column in the distance, and the matrix of the metric.
 
     With A the map in standard deviations and M = A'A, the share of column j is M_jj / tr M, the contribution of one
-    standard deviation of it to the squared distance.  The heatmap is M divided by its largest entry.
+    standard deviation of it to the squared distance.  The heatmap is M divided by its largest entry.  Columns of levels have
+    coordinates of their own, and are only named.
     """
     lengths = np.square(matrix).sum(axis=0)  # the diagonal of M, where its largest entry is
     shares = column_shares(matrix)
@@ -177,6 +180,7 @@ def learned_metric(matrix: np.ndarray, before: np.ndarray | None, names: list[st
         "columns": [names[j] for j in top],
         "matrix": [[rounded(value) for value in row] for row in matrix[:, top].T @ matrix[:, top] / lengths.max()],
         "left_out": int(len(order) - len(top)),
+        "levels": list(levels),
     }
 
 

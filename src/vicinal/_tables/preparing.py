@@ -237,13 +237,11 @@ def prepare_table(
     """Prepare a table.
 
     With `partial`, missing labels mean unknown and are kept. With `for_density`, missing values count only in the columns that
-    `PreparedTable.learnable` keeps. If columns of the table are memory maps, the features are one, too, and categories are left out.
+    `PreparedTable.learnable` keeps. If columns of the table are memory maps, the features are one, too.
     """
     check_choice(missing, "missing", MISSING)
     check_choice(categories, "categories", tuple(name for name in CATEGORIES if name != "levels"))
     frame = as_frame(table)
-    if is_mapped(frame):
-        categories = {"codes": "omit", "codes+one_hot": "one_hot"}.get(categories, categories)
     check_names(drop, frame.columns, "drop")
     if label is not None:
         check_names([label], frame.columns, "target")

@@ -11,7 +11,7 @@ from vicinal._compare.learned import linear_map
 from vicinal._detect.numbers import ColumnNumbers
 from vicinal._files import is_table
 from vicinal._notebook import FitFacts, column_shares
-from vicinal._tables import TableError, column_types, parse_types, read_dates
+from vicinal._tables import ColumnType, TableError, as_frame, column_types, parse_types, read_dates
 from vicinal._words import count, on_one_line, one_line, shown
 from vicinal.cli.columns import prepare
 from vicinal.cli.console import Console
@@ -54,15 +54,18 @@ def _inspect_table(arguments: Namespace, console: Console) -> None:
     options = table_options(arguments)
     frame = read_table(arguments.model, options, console, chosen_columns(arguments.columns))
     arguments.missing = "marginalise"  # gaps are listed, and no reason to stop
+    types: dict[str, ColumnType] = {}
     quantities: set[str] = set()  # those among the columns that are made of the table's, such as the days of a date
     try:
-        encoder = prepare(frame, console, arguments, categories=categories_of(arguments)).encoder
-        kinds = zip(encoder.get_feature_names_out(), encoder.feature_types_, strict=True)
-        quantities = {str(name) for name, kind in kinds if kind.measured}
+        prepared = prepare(frame, console, arguments, categories=categories_of(arguments))
+        types = prepared.types
+        quantities = {name for name, kind in prepared.feature_types.items() if kind.measured}
     except (Failure, TableError) as error:
         console.warn(f"nothing can be learned from this table: {in_command(one_line(error))}")
     drop, log = split_names(arguments.drop, frame.columns), split_names(arguments.log, frame.columns)
-    types = column_types(frame, parse_types(arguments.type, frame.columns))
+    requested, others = parse_types(arguments.type, frame.columns), [name for name in frame if name not in types]
+    types = types | column_types(frame[others], {name: kind for name, kind in requested.items() if name in others})
+    frame = as_frame(frame)
     columns = [
         {
             "column": name,
@@ -72,7 +75,7 @@ def _inspect_table(arguments: Namespace, console: Console) -> None:
             "missing": int(frame[name].isna().sum()),
             "range": _range(frame[name], kind),
         }
-        for name, kind in types.items()
+        for name, kind in ((name, types[name]) for name in frame)
     ]
     if arguments.json:
         write_json({"file": arguments.model, "rows": len(frame), "columns": columns})

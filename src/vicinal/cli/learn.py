@@ -235,9 +235,8 @@ def _fit(
 
     from vicinal import DensityImputer
 
-    if is_mapped(prepared.X) and (
-        arguments.method not in _FROM_FILES or arguments.missing in ("impute", "marginalise")
-    ):
+    in_memory = arguments.method not in _FROM_FILES or arguments.missing in ("impute", "marginalise")
+    if is_mapped(prepared.X) and (in_memory or prepared.encoder.levels_):
         prepared = prepared._replace(X=prepared.X.copy())
     engine = engine_for(engine, len(prepared.X))
     set_engine(estimator, engine)

@@ -47,7 +47,7 @@ def outliers(arguments: Namespace, console: Console) -> None:
     detector = DensityOutlierDetector.from_density(
         pipeline, contamination=arguments.level or 0.01, largest_group=None if arguments.values else "auto"
     )
-    # Rows of the sample are scored without themselves, which need not be said here; those that are left out of it are new.
+    # Rows of the sample are scored without themselves; those that are left out of it are new.
     rows, kept = table.iloc[prepared.rows].reset_index(drop=True), columns_to_keep(arguments, table, prepared.rows)
-    frame = output_rows(detector, rows, prepared.rows, kept, arguments, Console(quiet=True))
+    frame = output_rows(detector, rows, prepared.rows, kept, arguments, console)
     write_results(shown_rows([frame], detector, arguments, console), type(estimator).__name__, arguments, console)

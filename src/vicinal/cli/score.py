@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from vicinal._detect.outliers import DensityOutlierDetector
 
 
+_EXPLAINED_AT_ONCE = 200  # rows
+_MOST_EXPLAINED = 1_000  # outliers that `outliers` explains without being asked to
+
+
 def score(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     if (arguments.data is None) != arguments.training:
@@ -171,9 +175,12 @@ def rows_as_taken(model: Model, table: "pd.DataFrame", picked: Picked) -> Any:
 
 
 def scores_of_rows(
-    detector: "DensityOutlierDetector", rows: Any, as_new: bool, console: Console
+    detector: "DensityOutlierDetector", rows: Any, as_new: bool, console: Console, *, note_equal: bool = True
 ) -> "tuple[pd.DataFrame, np.ndarray]":
-    """Return the scores of rows, part by part, and for each row the position of the training row that it is, or -1."""
+    """Return the scores of rows, part by part, and for each row the position of the training row that it is, or -1.
+
+    With `note_equal`, print how many rows are training rows.
+    """
     import pandas as pd
 
     try:
@@ -182,7 +189,7 @@ def scores_of_rows(
         raise Failure(DATA, one_line(error)) from error
     own = np.concatenate([positions for _, positions in scored])
     n = int((own >= 0).sum())
-    if n:
+    if n and note_equal:
         equal, are, them = ("equals", "is", "it as a new row") if n == 1 else ("equal", "are", "them as new rows")
         console.say(
             f"{count(n, 'row')} of {len(own):,} {equal} a training row exactly, and {are} scored under the model without that row "
@@ -214,16 +221,43 @@ def output_rows(
     """
     import pandas as pd
 
-    scores, own = scored_table(detector, None) if rows is None else scores_of_rows(detector, rows, arguments.as_new, console)  # fmt: skip
+    if rows is None:
+        scores, own = scored_table(detector, None)
+    else:
+        # `outliers` learns from the rows of the table, which need not be said.
+        note_equal = arguments.command == "score"
+        scores, own = scores_of_rows(detector, rows, arguments.as_new, console, note_equal=note_equal)
     if arguments.fdr is not None:
         most = _largest_discovery(scores["p_value"].to_numpy(), arguments.fdr) if most is None else most
         scores["outlier"] = (scores["p_value"] <= most).astype(int)
     if arguments.explain:
-        chosen = np.flatnonzero(scores["outlier"])
-        if arguments.top is not None:
-            chosen = np.argsort(scores["score"].to_numpy(), kind="stable")[: arguments.top]
+        scores["why"] = _reasons(detector, rows, scores, own, arguments, console)
+    return pd.concat([*([] if kept is None else [kept]), pd.DataFrame({"row": numbers}), scores], axis=1)
+
+
+def _reasons(
+    detector: "DensityOutlierDetector",
+    rows: Any,
+    scores: "pd.DataFrame",
+    own: np.ndarray,
+    arguments: Namespace,
+    console: Console,
+) -> list[str]:
+    """Return why the outliers, or the most unusual rows of ``--top``, are unusual; an empty text for other rows."""
+    order = np.argsort(scores["score"].to_numpy(), kind="stable")
+    chosen = order[scores["outlier"].to_numpy()[order] == 1] if arguments.top is None else order[: arguments.top]
+    if arguments.command == "outliers" and arguments.top is None and len(chosen) > _MOST_EXPLAINED:
+        console.say(
+            f"the reasons of the {_MOST_EXPLAINED:,} most unusual of {count(len(chosen), 'outlier')} are given, because more take long; "
+            f"--top {len(chosen)} gives all."
+        )
+        chosen = chosen[:_MOST_EXPLAINED]
+    texts = np.full(len(own), "", dtype=object)
+    for start in range(0, len(chosen), _EXPLAINED_AT_ONCE):
+        console.progress(start, len(chosen), f"explaining {count(len(chosen), 'row')}")
+        part = chosen[start : start + _EXPLAINED_AT_ONCE]
         try:
-            scores["why"] = reasons_of_rows(detector, rows, own, chosen)
+            texts[part] = np.array(reasons_of_rows(detector, rows, own, part), dtype=object)[part]
         except (TypeError, ValueError) as error:
             raise Failure(MODEL, f"--explain: {one_line(error)}") from error
-    return pd.concat([*([] if kept is None else [kept]), pd.DataFrame({"row": numbers}), scores], axis=1)
+    return texts.tolist()
