@@ -1,6 +1,7 @@
 """The `vicinal` command: through `main` in this process, and through the installed entry point where processes matter."""
 
 import argparse
+import contextlib
 import csv
 import decimal
 import errno
@@ -28,6 +29,7 @@ from sklearn.preprocessing import StandardScaler
 
 import vicinal
 from vicinal import io as model_io
+from vicinal._detect.steps import fit_prepared
 from vicinal.cli import main
 from vicinal.cli.errors import MEANINGS
 from vicinal.cli.parser import make_parser
@@ -1782,6 +1784,23 @@ def test_learn_interrupted_before_the_first_pass_writes_nothing(table, capsys, m
     assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal") == INTERRUPTED
     assert "nothing was written to m.vicinal." in capsys.readouterr().err
     assert not Path("m.vicinal").exists()
+
+
+def test_an_interruption_that_compiled_code_loses_ends_the_command_at_its_next_step(table, capsys, monkeypatch):
+    """A run on a million rows went on for half an hour."""
+
+    def fit(*args, **more):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        return fit_prepared(*args, **more)
+
+    monkeypatch.setattr("vicinal.cli.outliers.fit_prepared", fit)
+    monkeypatch.setattr(
+        "vicinal.cli.outliers.DensityOutlierDetector.from_density", lambda *_, **__: pytest.fail("went on")
+    )
+    assert run("outliers", "table.csv", "--drop", "kind", "-o", "o.csv") == 143
+    assert capsys.readouterr().err.splitlines()[-1] == "vicinal: error: terminated."
+    assert not Path("o.csv").exists()
 
 
 COMPARE = ["compare", "table.csv", "--target", "kind", "--methods", "z-scored,rca", "--repeats", "1", "--folds", "3"]

@@ -77,8 +77,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.print_help()
         return errors.OK
     arguments = parser.parse_args(argv)
-    console = Console(quiet=arguments.quiet)
     signals = _Signals()
+    console = Console(quiet=arguments.quiet, check=signals.check)
     restore = signals.install()
     try:
         return _run(arguments, console, signals)

@@ -48,7 +48,6 @@ def adapt(arguments: Namespace, console: Console) -> None:
 
     def progress(done: int, total: int, text: str) -> None:
         nonlocal doing
-        arguments.check_interrupted()
         doing = text
         console.progress(done, total, text)
 

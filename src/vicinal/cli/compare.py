@@ -111,7 +111,6 @@ def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespac
     import vicinal
 
     def progress(done: float, total: float, text: str) -> None:
-        arguments.check_interrupted()
         console.progress(done, total, text, estimate=False)
 
     def first_results(comparison: Comparison) -> None:

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from vicinal._words import duration, on_one_line, one_line
@@ -23,10 +23,12 @@ class Console:
     ----------
     quiet : bool
         Print only errors to stderr.
+    check : callable, optional
+        It is called at every step of the work, and raises KeyboardInterrupt if an interruption came that was lost in compiled code.
     """
 
-    def __init__(self, quiet: bool = False) -> None:
-        self.quiet = quiet
+    def __init__(self, quiet: bool = False, check: Callable[[], None] = lambda: None) -> None:
+        self.quiet, self._check = quiet, check
         self._bars: Any = None if quiet or sys.stderr is None or not sys.stderr.isatty() else _progress_bars()
         self._bar: Any = None
         self._seen: set[str] = set()
@@ -93,6 +95,7 @@ class Console:
 
     def doing(self, text: str) -> None:
         """Set what the command is doing, for signs of life; nothing is printed now."""
+        self._check()
         with self._lock:
             self._doing, self._since, self._step = on_one_line(text), time.monotonic(), None
 
@@ -109,6 +112,7 @@ class Console:
         estimate : bool
             Whether to estimate the remaining time from the steps so far; otherwise the text contains it.
         """
+        self._check()
         if self.quiet:
             return
         work: object = total
