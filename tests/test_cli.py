@@ -2039,3 +2039,20 @@ def test_columns_are_used_alike_whatever_the_size_of_the_file(folder, monkeypatc
         outputs.append([Path(name).read_text() for name in ("outliers.csv", "scores.csv")])
         assert model_io.describe("m.vicinal")["arrays"]["density_.steps.0.1._sources"]["shape"] == (3,)
     assert outputs[0] == outputs[1]
+
+
+def test_a_report_of_a_model_names_levels_beside_the_shares_of_numbers_and_shows_dates(folder, capsys):
+    rng = np.random.default_rng(0)
+    days = pd.Series(pd.date_range("2020-01-01", periods=80, freq="9D").strftime("%Y-%m-%d")).sample(
+        frac=1, random_state=0
+    )
+    kind = rng.choice(["red", "blue"], 80)
+    table = pd.DataFrame({"kind": kind, "a": rng.normal(size=80) + (kind == "red"), "day": days.to_numpy()})
+    table.to_csv("t.csv", index=False)
+    assert run("learn", "t.csv", "--method", "lca", "--set", "reg=0.1", "-o", "m.vicinal", "-q") == OK
+    assert run("report", "m.vicinal", "t.csv", "-o", "r.html", "--json", "-q") == OK
+    summary = json.loads(capsys.readouterr().out)
+    assert {column["name"] for column in summary["metric"]["relevance"]} == {"a", "day"}
+    assert summary["metric"]["levels"] == ["kind"]
+    first = dict(zip(summary["views"]["columns"], summary["views"]["values"][0], strict=True))
+    assert (first["kind"], first["day"]) == (table["kind"][0], table["day"][0])

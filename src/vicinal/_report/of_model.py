@@ -74,7 +74,11 @@ def summarise_model(
         return summary  # a density without a metric, or without directions
     matrix = linear_map(model, X)
     if matrix is not None and matrix.any():  # equal rows have no standard deviations
-        summary["metric"] = views.learned_metric(matrix, views.shares_before("z-scored", X), feature_names, label)
+        levels = estimator._categories.positions if getattr(estimator, "_has_levels", False) else []
+        numbers = np.setdiff1d(np.arange(X.shape[1]), levels)
+        before, names = views.shares_before("z-scored", X[:, numbers]), [feature_names[j] for j in numbers]
+        named = [feature_names[j] for j in levels]
+        summary["metric"] = views.learned_metric(matrix[:, numbers], before, names, label, named)
     everyone = np.arange(len(X))
     rows, _ = views.shown_rows(len(X), everyone, seed, views.unusual_positions(summary))
     planes = [
