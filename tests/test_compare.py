@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
+from needs import needs
 from scipy import stats
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.covariance import LedoitWolf
@@ -247,6 +248,22 @@ def test_wide_tables_of_few_rows_have_learned_metrics_too():
     estimator = result.estimator("metric", "nca")
     assert [type(step).__name__ for _, step in estimator.steps] == ["StandardScaler", "PCA", "NCA"]
     assert estimator[1].n_components == 20
+
+
+def test_networks_are_compared_only_if_they_are_named():
+    """Verdicts must not differ between machines with and without torch."""
+    X, y = nuisance_data(90)
+    everything = vicinal.compare(X, y, densities=[], n_repeats=1, n_splits=2)
+    assert "nca" in everything.methods["metric"]
+    assert "neural-nca" not in everything.methods["metric"]
+    assert "neural-nca" in metric_names()
+    needs("torch")
+    for target, task in ((y, "classes"), (y + X[:, 2], "numbers")):
+        options = {"task": task, "densities": [], "n_repeats": 1, "n_splits": 2}
+        result = vicinal.compare(X, target, metrics=["z-scored", "neural-nca"], **options)
+        assert result.result("metric", "neural-nca").failure is None
+        network = result.estimator("metric", "neural-nca")[-1]
+        assert network.objective == ("likelihood" if task == "classes" else "regression")
 
 
 def test_densities_of_all_folds_see_the_same_number_of_dimensions():

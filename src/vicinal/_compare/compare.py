@@ -110,7 +110,8 @@ def compare(
 
     Notes
     -----
-    Metrics: euclidean, z-scored, pca-whitened, lda (plain); rca, lca, lca-gauss, nca (learned). The
+    Metrics: euclidean, z-scored, pca-whitened, lda (plain); rca, lca, lca-gauss, nca (learned), and neural-nca
+    (learned, needs torch), which runs only if it is named. The
     plain metrics are also evaluated on the columns that LCA and LCA-Gauss use, if these are others (such as "z-scored-categories" and
     "z-scored-quantities"), so that the choice of columns never counts as a gain from learning. Densities: gaussian,
     parzen-scott, parzen-loo, independent (plain; the last one is a product of densities of single columns); lca, lca-gauss, manifold-parzen

@@ -44,6 +44,7 @@ class Method(NamedTuple):
     shared : whether a metric and a density of this name are one model, which is then fitted once to the same rows
     repeats : for a plain method on the columns of learned ones, the name of the plain method that it repeats
     beside : the names of those learned methods; it runs if one of them does
+    on_request : whether it runs only if it is named
     """
 
     name: str
@@ -54,6 +55,7 @@ class Method(NamedTuple):
     shared: bool = False
     repeats: str = ""
     beside: tuple[str, ...] = ()
+    on_request: bool = False
 
     def after(self, steps: Sequence[Any]) -> Self:
         """Return the method after some first steps."""
@@ -132,7 +134,7 @@ def metric_methods(
     n_rows : the number of rows that the costly ones are fitted to; it and the number of columns determine whether
         these and whitening use principal components of the standardised columns instead of the columns
     """
-    from vicinal import NCA, RCA, Objective
+    from vicinal import NCA, RCA, NeuralNCA, Objective
     from vicinal.companions import BinnedTargetMetric
 
     n_features = len(columns.of_metrics)
@@ -152,6 +154,8 @@ def metric_methods(
     objective = Objective(match="gaussian") if numbers else "accuracy"
     nca = NCA(objective=objective, max_iter=300, tol=1e-4, engine=engine, random_state=seed)
     rca = BinnedTargetMetric(RCA()) if numbers else RCA()
+    # Only if it is named: its networks, and whether torch is there, differ between machines, and verdicts must not.
+    neural = NeuralNCA(objective="regression" if numbers else "likelihood", random_state=seed)
     methods = [
         *(method.after(choice) for method in _plain_metrics(n_features, n_rows, seed, numbers)),
         *_on_the_same_columns(columns, n_rows, seed, numbers),
@@ -159,6 +163,7 @@ def metric_methods(
         Method("lca", "LCA", True, True, make_pipeline(*with_levels, lca), shared=True),
         Method("lca-gauss", "LCA-Gauss", True, True, make_pipeline(*local, lca_gauss), shared=True),
         Method("nca", "NCA", True, True, make_pipeline(*choice, *narrow, nca)),
+        Method("neural-nca", "NeuralNCA", True, True, make_pipeline(*choice, neural), on_request=True),
     ]
     return {method.name: method for method in methods if n_measured or method.name not in _AS_DENSITIES}
 

@@ -230,9 +230,9 @@ def _choose_methods(plan: Plan, engine: Engine | None) -> int:
 
 
 def _choose(wanted: Any, known: dict[str, Method], name: str, make_own: Callable[[str, Any], Method]) -> list[Method]:
-    """Return the methods to compare: all, some by name, or the plain ones besides the caller's own."""
+    """Return the methods to compare: all that need no request, some by name, or the plain ones besides the caller's own."""
     if wanted is None:
-        return list(known.values())
+        return [method for method in known.values() if not method.on_request]
     if isinstance(wanted, Mapping):
         plain = [method for method in known.values() if not method.learned and not method.repeats]
         return plain + [make_own(str(key), estimator) for key, estimator in wanted.items()]
