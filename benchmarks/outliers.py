@@ -18,8 +18,8 @@ contaminated
 
 Each figure is an area under the ROC curve and an average precision. Differences are paired over sets, after the mean over draws.
 
-The rule that decides how vicinal scores new rows was fixed on halves and samples of these sets before this script was run: a group hides in
-the training rows if more than a fifth of the 5 % that are left out as neighbours do not belong to the least dense quarter of the rows.
+The rules that decide how rows are scored were chosen on samples and halves of these sets: the rule that decides whether a group hides,
+before this script was run, and the third score of training rows (the twentieth nearest row) after it.
 """
 
 import argparse
