@@ -231,6 +231,17 @@ def test_likelihood_judges_class_mates_by_their_own_sum(pruned):
 # -- each pair once ---------------------------------------------------------------------------------------------------
 
 
+def test_a_sparse_tile_reaches_farther_than_a_dense_one(pruned):
+    """The dense tiles, which come first, do not need the sparse one; it needs them."""
+    X = np.concatenate([np.linspace(0.0, 0.01, 2048), 6.0 + np.linspace(0.0, 0.01, 64)])[:, None]
+    problem, exact = (
+        prepare(engine, X, leave_one_out=True) for engine in (Engine("cpu", error=1e-8), Engine("reference"))
+    )
+    got, expected = problem.at(None).log_sums(), exact.at(None).log_sums()
+    assert 0.0 < problem.certified_row_error <= 1.03e-8
+    assert np.abs(got - expected).max() <= 1.03e-8
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_scatters_that_see_each_pair_once(pruned, weighted, dtype):

@@ -121,21 +121,18 @@ class Listed:
         given = self._of_means(values, shifts_of_images)
         if squares and self._of_points is not None:
             given = given._replace(factors=self._in_tiles(finite(self._of_points), 0.0))
-        kernel = kernels.logs if squares else kernels.means
         width = given.of_points.shape[1] + (2 if squares else 1)
         counts, column_width = np.zeros(2), width if self.once else 0
         phases: list[_Phase] = []
-        sums, of_points, total = (
-            np.zeros((m, width)),
-            np.zeros((points.n_tiles, column_width, PRUNED_TILE)),
-            np.zeros(m),
-        )
+        sums, total = np.zeros((m, width)), np.zeros(m)
         for number in range(2):  # the nearest tiles, and all others that matter
             plan = self._planner.beyond(low, phases[0].plan) if number else self._planner.near()
             levels = self._levels(low, shifts)
-            more, columns, groups, _, _ = self._sweep(kernel, plan, levels, given, width, column_width, counts)
+            more, columns, groups, _, _ = self._sweep(plan, levels, given, width, column_width, counts, squares)
             sums += more
-            of_points += columns
+            for part in Blocks(points.n if self.once else 0, tuning.PRODUCT_BLOCK):  # the queries are the points
+                t, j = points.at(part)
+                sums[part] += columns[t, :, j] / self._weights[part, None]
             del more, columns
             phases.append(_Phase(plan, low, groups))
             for _ in range(_ROUNDS):
@@ -149,22 +146,17 @@ class Listed:
                     fours, redone = phase.plan.only(overflown, tiles)
                     phase.low = np.where(redone, low, phase.low)
                     levels = self._levels(phase.low, shifts)
-                    more, _, better, _, _ = self._sweep(kernel, fours, levels, given, width, 0, counts)
+                    more, _, better, _, _ = self._sweep(fours, levels, given, width, 0, counts, squares)
                     renewed = renewed + more[redone] if len(renewed) else more[redone]
                     phase.groups = (phase.groups & ~fours.groups) | better
                 sums[redone] = renewed
             total = sums[:, -1]
-            if self.once:
-                total = total + points.by_place(of_points[:, -1:])[:, 0] / self._weights
             if number == 0:
                 with np.errstate(divide="ignore"):
                     low = np.maximum(low, np.log(total) + shifts - 1e-3)
         again |= (low > -np.inf) & ~((total > 0.0) & (total <= most))
         with np.errstate(divide="ignore", invalid="ignore"):
             log_sums = np.where(again, -np.inf, np.log(total) + shifts)
-        for part in Blocks(points.n if self.once else 0, tuning.ALGEBRA_ROWS):
-            t, j = points.at(part)
-            sums[part] += of_points[t, :, j] / self._weights[part, None]
         sums[again] = 0.0
         total = np.where(again | ~(total > 0.0), np.inf, total)
         sums /= total[:, None]
@@ -249,7 +241,7 @@ class Listed:
         """Return ``sum_i (w_ij + w_ji)(z_j - z_i)`` of the points in their given order, for queries that are points, at some positions."""
         points, tiles = self.points, self.queries.tiles
         values = Values(points.packed, points.centres, tiles.packed, tiles.centres, f, self._both(f))
-        found = self._weighted(kernels.means, sums, values, points.k + 1, points.k + 1)
+        found = self._weighted(sums, values, points.k + 1, points.k + 1)
         pull = np.zeros((points.n, points.k))
         for part in Blocks(points.n, tuning.ALGEBRA_ROWS):
             t, j = points.at(part)
@@ -269,7 +261,7 @@ class Listed:
             middles=np.zeros((points.n_tiles, width), dtype=tiles.dtype), of_rows=tiles.pack(values),
             row_middles=np.zeros((tiles.n_tiles, width), dtype=tiles.dtype), row_factors=f, factors=self._both(f),
         )  # fmt: skip
-        found = self._weighted(kernels.means, sums, given, 1, width + 1)
+        found = self._weighted(sums, given, 1, width + 1)
         received = np.empty((points.n, width))
         received[points.order] = found.of_points[:, :-1]
         return received
@@ -287,7 +279,7 @@ class Listed:
             if not self.once:
                 of_rows, row_middles = tiles.centred(values[1])
         found = self._weighted(
-            kernels.scatter, sums, Values(of_points, middles, of_rows, row_middles, f, self._both(f)), 1, 1
+            sums, Values(of_points, middles, of_rows, row_middles, f, self._both(f)), 1, 1, scatters=True
         )
         scatter, size = found.scatter, found.size
         with one_blas_thread():
@@ -314,25 +306,26 @@ class Listed:
         )  # fmt: skip
 
     @one_blas_thread()
-    def _weighted(self, kernel: Any, sums: Sums, values: Values, width: int, column_width: int) -> Weighted:
+    def _weighted(self, sums: Sums, values: Values, width: int, column_width: int, scatters: bool = False) -> Weighted:
         """Apply weights to the pairs that were taken, of those that reach the levels of the last plan."""
         near, beyond = (phase.plan.taken(phase.groups) for phase in sums.phases)
         levels = self._levels(sums.phases[-1].low, sums.shifts)
         of_rows, of_points, _, scatter, size = self._sweep(
-            kernel, near.joined(beyond), levels, values, width, column_width, np.zeros(2)
+            near.joined(beyond), levels, values, width, column_width, np.zeros(2), scatters=scatters
         )
         return Weighted(of_rows, self.points.by_place(of_points), scatter, float(size[0]))
 
     # -- sweeps ------------------------------------------------------------------------------------------------------
 
     def _sweep(
-        self, kernel: Any, plan: Plan, levels: Levels, values: Values, width: int, column_width: int, counts: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        self, plan: Plan, levels: Levels, values: Values, width: int, column_width: int, counts: np.ndarray, squares: bool = False,
+        scatters: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """Return what a plan gives to the queries (m, width) and to the points (n_tiles, column_width, PRUNED_TILE), the fours of rows that took each of its
         tiles, the scatter and its size; add the numbers of pairs whose distances and whose exponentials were computed to the counts."""
         points, queries, once = self.points, self.queries.tiles, self.once
         left_out, of_rows = self.queries.left_out, np.zeros((queries.n, width))
-        v = values.of_points.shape[1] if kernel is kernels.scatter else 0
+        v = values.of_points.shape[1] if scatters else 0
         highest = accuracy.LARGEST_EXPONENT[points.dtype]
 
         def part(first: int, last: int) -> tuple[Touched, np.ndarray, np.ndarray]:
@@ -349,8 +342,8 @@ class Listed:
             visits = Visits(
                 plan.starts[first : last + 1] - plan.starts[first], plan.tiles[here], plan.groups[here], lines
             )  # fmt: skip
-            kernel(
-                queries.points, points.points, visits, levels, values, once, highest, left_out, first, last, of_rows, columns,
+            kernels.sweep(
+                queries.points, points.points, visits, levels, values, once, squares, highest, left_out, first, last, of_rows, columns,
                 groups, number, scatter, size,
             )  # fmt: skip
             length = points.n_tiles if column_width else 0

@@ -37,14 +37,12 @@ from vicinal._engine.cpu.vectors import (
 from vicinal._engine.plan.boxes import PackedTiles, tiles_type
 from vicinal._engine.plan.lists import FOUR
 from vicinal._engine.tuning import PRUNED_TILE as TILE
-from vicinal._engine.work.compiling import _OPTIONS, _SUMS, _Kernel, _kernel
+from vicinal._engine.work.compiling import _OPTIONS, _SUMS, _kernel
 
 assert (ROWS, TILE) == (FOUR, 64), "a tile is a mask of 64 bits, in groups of four rows"
 
 # Up to _FEW pairs of four rows with a tile, exponentials are computed one by one; up to _FEWEST pairs, products with values as well.
 _FEW, _FEWEST = ROWS * TILE // 8, 12
-# The sums.
-_MEANS, _LOGS, _SCATTER = 0, 1, 2
 
 
 class Visits(NamedTuple):
@@ -371,171 +369,159 @@ def _signature(real: Any) -> Any:
     values = types.NamedTuple((a3, a2, a3, a2, doubles, a2), Values)
     tables = float64[:, ::1]
     return void(
-        tiles_type(real), tiles_type(real), visits, levels, values, boolean, float64, ints, int64, int64, tables,
+        tiles_type(real), tiles_type(real), visits, levels, values, boolean, boolean, float64, ints, int64, int64, tables,
         float64[:, :, ::1], uint16[::1], ints, tables, doubles,
     )  # fmt: skip
 
 
-def _sweep(name: str, doc: str, KIND: int) -> _Kernel:
-    """Return the kernel of a sum; arrays that it does not need are empty."""
+@_kernel(_signature)
+def sweep(
+    queries: PackedTiles, points: PackedTiles, visits: Visits, levels: Levels, values: Values, once: bool, squares: bool, highest: float,
+    left_out: np.ndarray, from_tile: int, to_tile: int, row_sums: np.ndarray, column_sums: np.ndarray, taken: np.ndarray, counts: np.ndarray,
+    scatter: np.ndarray, size: np.ndarray,
+) -> None:  # fmt: skip
+    """``M V`` and ``M 1`` to rows, and ``M' W`` and ``M' 1`` to points.
 
-    def sweep(
-        queries: PackedTiles, points: PackedTiles, visits: Visits, levels: Levels, values: Values, once: bool, highest: float,
-        left_out: np.ndarray, from_tile: int, to_tile: int, row_sums: np.ndarray, column_sums: np.ndarray, taken: np.ndarray, counts: np.ndarray,
-        scatter: np.ndarray, size: np.ndarray,
-    ) -> None:  # fmt: skip
-        d, v, u_given, n_columns = (
-            queries.packed.shape[1], values.of_points.shape[1], values.of_rows.shape[1], column_sums.shape[1]
-        )  # fmt: skip
-        n_received = min(u_given, n_columns - 1)  # values of the queries that points receive
-        dtype, last, scaled = queries.packed.dtype, row_sums.shape[1] - 1, values.row_factors.shape[0] > 0
-        most = dtype.type(highest)
-        own_rows, shifted, squares = np.empty((TILE, d), dtype), np.empty((TILE, d), dtype), np.empty(TILE, dtype)
-        step, start, half = np.empty((1, d), dtype), np.empty((1, TILE), dtype), np.empty((1, TILE), dtype)
-        scores, reached = np.empty((ROWS, TILE), dtype), np.zeros(ROWS, np.int64)
-        logs = np.empty((ROWS if KIND == _LOGS else 0, TILE), dtype)
-        work = scores, np.empty(ROWS, dtype), np.empty(ROWS, dtype), reached
-        which, some = np.empty(TILE, np.int64), np.empty(TILE, dtype)
-        given = np.empty((TILE, u_given), dtype)
-        gathered, sums, totals, b = np.empty((TILE, v)), np.empty((ROWS, v)), np.empty(ROWS), np.zeros(ROWS)
-        masses, here, column = np.empty(TILE), np.empty(TILE), np.empty(TILE)
-        z, of_points = np.zeros(values.middles.shape[1]), np.empty(v)
-        for t in range(from_tile, to_tile):
-            first, count = queries.starts[t], queries.starts[t + 1] - queries.starts[t]
-            _open_tile(queries.packed[t], own_rows, squares)
-            for k in range(u_given):
-                for j in range(TILE):
-                    given[j, k] = values.of_rows[t, k, j]
-            gathered[:, :] = 0.0
-            masses[:] = 0.0
-            for c in range(visits.starts[t - from_tile], visits.starts[t - from_tile + 1]):
-                u, bits, seen = int64(visits.tiles[c]), int64(visits.groups[c]), 0
-                taken[c] = 0
-                if bits == 0:
+    For mean *squares*, ``E (log E - log b)`` comes before the last sum, where ``log b`` are the factors g, without a row's factors f.  If there is a
+    `scatter`, only ``M 1`` goes to rows and points, and ``sum M (v_i - v_j)(v_i - v_j)'`` to it, but for the terms in x x' and y y' that these imply.
+    Arrays that a sum does not need are empty.
+    """
+    scatters = scatter.shape[0] > 0
+    d, v, u_given, n_columns = (
+        queries.packed.shape[1], values.of_points.shape[1], values.of_rows.shape[1], column_sums.shape[1]
+    )  # fmt: skip
+    n_received = min(u_given, n_columns - 1)  # values of the queries that points receive
+    dtype, last, scaled = queries.packed.dtype, row_sums.shape[1] - 1, values.row_factors.shape[0] > 0
+    most = dtype.type(highest)
+    own_rows, shifted, halves = np.empty((TILE, d), dtype), np.empty((TILE, d), dtype), np.empty(TILE, dtype)
+    step, start, half = np.empty((1, d), dtype), np.empty((1, TILE), dtype), np.empty((1, TILE), dtype)
+    scores, reached = np.empty((ROWS, TILE), dtype), np.zeros(ROWS, np.int64)
+    logs = np.empty((ROWS, TILE), dtype)
+    work = scores, np.empty(ROWS, dtype), np.empty(ROWS, dtype), reached
+    which, some = np.empty(TILE, np.int64), np.empty(TILE, dtype)
+    given = np.empty((TILE, u_given), dtype)
+    gathered, sums, totals, b = np.empty((TILE, v)), np.empty((ROWS, v)), np.empty(ROWS), np.zeros(ROWS)
+    masses, here, column = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    z, of_points = np.zeros(values.middles.shape[1]), np.empty(v)
+    for t in range(from_tile, to_tile):
+        first, count = queries.starts[t], queries.starts[t + 1] - queries.starts[t]
+        _open_tile(queries.packed[t], own_rows, halves)
+        for k in range(u_given):
+            for j in range(TILE):
+                given[j, k] = values.of_rows[t, k, j]
+        gathered[:, :] = 0.0
+        masses[:] = 0.0
+        for c in range(visits.starts[t - from_tile], visits.starts[t - from_tile + 1]):
+            u, bits, seen = int64(visits.tiles[c]), int64(visits.groups[c]), 0
+            taken[c] = 0
+            if bits == 0:
+                continue
+            _meet(queries, t, points, u, own_rows, halves, shifted, step, start, half)
+            is_wide, within = queries.wide[t] or points.wide[u], once and u == t
+            rows = shifted if is_wide else own_rows
+            gives = n_columns > 0 and (scatters or not within)
+            both = 0.5 if scatters and within else 1.0  # the pairs within a tile are counted twice
+            for k in range(z.shape[0]):
+                z[k] = float64(values.middles[u, k]) - float64(values.row_middles[t, k])
+            heavy = max(levels.heavy[u], levels.heavy[t]) if once else levels.heavy[u]
+            others = levels.of_points[u if levels.of_points.shape[0] > 1 else 0]
+            factors = values.factors[u if values.factors.shape[0] > 1 else 0]
+            tile, tile_values, columns = points.packed[u], values.of_points[u], column_sums[visits.lines[c]]
+            column[:] = 0.0
+            here[:] = 0.0
+            of_points[:] = 0.0
+            for g in range(0, count, ROWS):
+                if not (bits >> (g // ROWS)) & 1:
                     continue
-                _meet(queries, t, points, u, own_rows, squares, shifted, step, start, half)
-                is_wide, within = queries.wide[t] or points.wide[u], once and u == t
-                rows = shifted if is_wide else own_rows
-                gives = n_columns > 0 and (KIND == _SCATTER or not within)
-                both = 0.5 if KIND == _SCATTER and within else 1.0  # the pairs within a tile are counted twice
-                for k in range(z.shape[0]):
-                    z[k] = float64(values.middles[u, k]) - float64(values.row_middles[t, k])
-                heavy = max(levels.heavy[u], levels.heavy[t]) if once else levels.heavy[u]
-                others = levels.of_points[u if levels.of_points.shape[0] > 1 else 0]
-                factors = values.factors[u if values.factors.shape[0] > 1 else 0]
-                tile, tile_values, columns = points.packed[u], values.of_points[u], column_sums[visits.lines[c]]
-                column[:] = 0.0
-                here[:] = 0.0
-                of_points[:] = 0.0
-                for g in range(0, count, ROWS):
-                    if not (bits >> (g // ROWS)) & 1:
-                        continue
-                    in_group = min(ROWS, count - g)
-                    counts[0] += in_group * TILE
-                    n_pairs = _judge(
-                        rows,
-                        g,
-                        first + g,
-                        in_group,
-                        tile,
-                        points.wide[u],
-                        left_out,
-                        points.starts[u],
-                        levels,
-                        heavy,
-                        others,
-                        half,
-                        start,
-                        work,
-                    )
-                    if n_pairs == 0:
-                        continue
-                    seen |= 1 << (g // ROWS)
-                    counts[1] += in_group * TILE if n_pairs > _FEW else n_pairs
-                    for r in range(ROWS):
-                        b[r] = 0.0
-                        if r >= in_group:
-                            scores[r, :] = 0
-                            if KIND == _LOGS:
-                                logs[r, :] = 0
-                            continue
-                        i = first + g + r
-                        below = dtype.type(half[0, g + r] + levels.shifts[i])
-                        b[r] = levels.weights[i]
-                        if KIND == _LOGS:
-                            _exponents(scores[r], below, most, factors, logs[r])
-                        if n_pairs > _FEW:
-                            totals[r] = _exponentials(scores[r], below, most)
-                        else:
-                            totals[r] = _exponentials_of_some(scores[r], reached[r], below, most, which, some)
-                        if KIND == _LOGS:
-                            row_sums[i, last - 1] += _times(logs[r], scores[r])
-                        if scaled:
-                            weight, factor = dtype.type(both * b[r]), dtype.type(values.row_factors[i])
-                            totals[r] = _scale(scores[r], weight, factor, factors)
-                            b[r] = 1.0
-                    if KIND == _SCATTER and is_wide:
-                        _add_differences(scatter, scores, g, in_group, values.of_rows[t], tile_values, z)
-                        continue
-                    if v > 0:
-                        sums[:, :] = 0.0
-                        if n_pairs > _FEWEST:
-                            _dot_all(scores, tile_values, sums)
-                        else:
-                            _dot_some(scores, reached, in_group, tile_values, sums)
-                    for r in range(in_group):
-                        here[g + r] = totals[r]
-                        for k in range(v):
-                            gathered[g + r, k] += sums[r, k]
-                            of_points[k] += sums[r, k]
-                    if gives:
-                        _add_columns(column, scores, b)
-                        if KIND == _LOGS:
-                            _add_columns(columns[n_columns - 2], logs, b)
-                        if n_received > 0:
-                            _add_to_points(scores, given, g, columns)
-                taken[c] = seen
-                if seen == 0:
+                in_group = min(ROWS, count - g)
+                counts[0] += in_group * TILE
+                n_pairs = _judge(
+                    rows,
+                    g,
+                    first + g,
+                    in_group,
+                    tile,
+                    points.wide[u],
+                    left_out,
+                    points.starts[u],
+                    levels,
+                    heavy,
+                    others,
+                    half,
+                    start,
+                    work,
+                )
+                if n_pairs == 0:
                     continue
-                total = 0.0
-                for r in range(count):
-                    if here[r] != 0.0:
-                        total += here[r]
-                        masses[r] += here[r]
-                        for k in range(v):
-                            gathered[r, k] += here[r] * z[k]
+                seen |= 1 << (g // ROWS)
+                counts[1] += in_group * TILE if n_pairs > _FEW else n_pairs
+                for r in range(ROWS):
+                    b[r] = 0.0
+                    if r >= in_group:
+                        scores[r, :] = 0
+                        if squares:
+                            logs[r, :] = 0
+                        continue
+                    i = first + g + r
+                    below = dtype.type(half[0, g + r] + levels.shifts[i])
+                    b[r] = levels.weights[i]
+                    if squares:
+                        _exponents(scores[r], below, most, factors, logs[r])
+                    if n_pairs > _FEW:
+                        totals[r] = _exponentials(scores[r], below, most)
+                    else:
+                        totals[r] = _exponentials_of_some(scores[r], reached[r], below, most, which, some)
+                    if squares:
+                        row_sums[i, last - 1] += _times(logs[r], scores[r])
+                    if scaled:
+                        weight, factor = dtype.type(both * b[r]), dtype.type(values.row_factors[i])
+                        totals[r] = _scale(scores[r], weight, factor, factors)
+                        b[r] = 1.0
+                if scatters and is_wide:
+                    _add_differences(scatter, scores, g, in_group, values.of_rows[t], tile_values, z)
+                    continue
+                if v > 0:
+                    sums[:, :] = 0.0
+                    if n_pairs > _FEWEST:
+                        _dot_all(scores, tile_values, sums)
+                    else:
+                        _dot_some(scores, reached, in_group, tile_values, sums)
+                for r in range(in_group):
+                    here[g + r] = totals[r]
+                    for k in range(v):
+                        gathered[g + r, k] += sums[r, k]
+                        of_points[k] += sums[r, k]
                 if gives:
-                    for j in range(TILE):
-                        columns[n_columns - 1, j] += column[j]
-                    for k in range(n_received):
-                        for j in range(TILE):
-                            columns[k, j] -= column[j] * z[k]
-                if KIND == _SCATTER:
-                    for k in range(v):
-                        of_points[k] += 0.5 * total * z[k]
-                        size[0] += total * z[k] * z[k]
-                    _add_both(scatter, z, of_points)
+                    _add_columns(column, scores, b)
+                    if squares:
+                        _add_columns(columns[n_columns - 2], logs, b)
+                    if n_received > 0:
+                        _add_to_points(scores, given, g, columns)
+            taken[c] = seen
+            if seen == 0:
+                continue
+            total = 0.0
             for r in range(count):
-                row_sums[first + r, last] += masses[r]
-                if KIND != _SCATTER:
+                if here[r] != 0.0:
+                    total += here[r]
+                    masses[r] += here[r]
                     for k in range(v):
-                        row_sums[first + r, k] += gathered[r, k]
-            if KIND == _SCATTER:
-                _add_cross(scatter, values.of_rows[t], gathered, count)
-
-    sweep.__name__ = sweep.__qualname__ = name  # Numba's cache and Dask's workers know a kernel by its name
-    sweep.__doc__ = doc
-    return _Kernel(sweep, _signature)
-
-
-means = _sweep("means", "``M V`` and ``M 1`` to rows; ``M' W`` and ``M' 1`` to points.", _MEANS)
-logs = _sweep(
-    "logs",
-    "``E (log E - log b)`` and ``E 1``, to rows and points; ``log b`` are the factors g, without a row's factors f.",
-    _LOGS,
-)
-scatter = _sweep(
-    "scatter",
-    "``M 1`` to rows and points, and ``sum M (v_i - v_j)(v_i - v_j)'``, but for the terms in x x' and y y' that these imply.",
-    _SCATTER,
-)
+                        gathered[r, k] += here[r] * z[k]
+            if gives:
+                for j in range(TILE):
+                    columns[n_columns - 1, j] += column[j]
+                for k in range(n_received):
+                    for j in range(TILE):
+                        columns[k, j] -= column[j] * z[k]
+            if scatters:
+                for k in range(v):
+                    of_points[k] += 0.5 * total * z[k]
+                    size[0] += total * z[k] * z[k]
+                _add_both(scatter, z, of_points)
+        for r in range(count):
+            row_sums[first + r, last] += masses[r]
+            if not scatters:
+                for k in range(v):
+                    row_sums[first + r, k] += gathered[r, k]
+        if scatters:
+            _add_cross(scatter, values.of_rows[t], gathered, count)
