@@ -84,8 +84,8 @@ def density_scores(train, test, only=None):
     shift, (rows, asked) = np.log(scale).sum(), (part / scale for part in (train, test))
     methods = {
         "Scott": (ParzenWindows("scott"), rows, asked, 0.0),
-        "leave-one-out": (ParzenWindows(), rows, asked, 0.0),
-        "leave-one-out, raw": (ParzenWindows(), train, test, shift),
+        "leave-one-out": (ParzenWindows("loo"), rows, asked, 0.0),
+        "leave-one-out, raw": (ParzenWindows("loo"), train, test, shift),
         "LCA(reg=0)": (LCA(reg=0.0), rows, asked, 0.0),
         "LCA()": (LCA(), train, test, shift),
         "LCAGauss()": (LCAGauss(), train, test, shift),

@@ -321,6 +321,19 @@ def machine_line(report):
     return f"{machine['cores']} cores of {machine['cpu']}; Python {machine['python']}; {versions}; commit {machine['commit']}."
 
 
+def answers_table(report):
+    plain = ("Scott", "KDE by folds", "Gaussian")
+    heads = ["table", "rows x columns", "LCA()", "ParzenWindows()", "the best plain density", *3 * ["lowest score"]]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for name, row in report.items():
+        best = max((rival for rival in plain if row[rival]), key=lambda rival: row[rival]["mean"])
+        rivals = [row["LCA()"], row["ParzenWindows()"], row[best]]
+        means = [f"{one['mean']:.2f}" for one in rivals]
+        cells = [*means[:2], f"{means[2]} ({best})", *(f"{one['lowest']:.0f}" for one in rivals)]
+        lines.append(f"| {name.split('/')[-1]} | {row['rows']} x {row['columns']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 TABLES = {
     "speed": ("engine-scatter", speed_table),
     "scatter": ("engine-scatter", scatter_table),
@@ -331,6 +344,7 @@ TABLES = {
     "nca_mnist": ("nca-mnist", nca_mnist_line),
     "lca": ("lca", lca_table),
     "densities": ("local_densities", densities_table),
+    "answers": ("answers_densities", answers_table),
     "metrics": ("defaults_metrics_from_100", metrics_table),
     "imputation": ("imputation", imputation_table),
     "few_pairs": ("adapters-few", few_pairs_table),
