@@ -81,11 +81,11 @@ def command(*arguments, **options):
 FEATURES = ["length", "width", "hue"]
 
 
-def test_a_model_without_directions_has_no_neighbors(table, capsys):
+def test_neighbors_of_a_model_without_local_directions_use_one_and_say_so(table, capsys):
     assert run("learn", "table.csv", "--method", "lca-gauss", "--drop", "kind", "-o", "model.vicinal") == OK
     assert model_io.load("model.vicinal")[-1].n_components_ == 0
-    assert run("neighbors", "model.vicinal", "table.csv", "-k", 3) == MODEL
-    assert "one Gaussian describes its training rows best" in capsys.readouterr().err
+    assert run("neighbors", "model.vicinal", "table.csv", "-k", 3) == OK
+    assert "keeps the least Gaussian direction alone" in capsys.readouterr().err
 
 
 def test_outliers_of_the_readme_are_what_the_command_prints(tmp_path, monkeypatch, capsys):

@@ -232,7 +232,7 @@ def test_constants_that_differ_between_classes_and_scales_of_columns():
 def with_few_rounded_rows(n, seed=0, noise=1.0):
     """Rows on a coarse grid, whose own kernels are narrow, with labels that depend on one of five columns."""
     rng = np.random.default_rng(seed)
-    X = np.round(1.5 * rng.normal(size=(n, 5)))
+    X = np.round(0.8 * rng.normal(size=(n, 5)))
     return X, (X[:, 0] + noise * rng.normal(size=n) > 0).astype(int)
 
 

@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 COMPLETE = RNG.normal(size=(80, 3)) @ np.array([[1.0, 0.6, 0.0], [0.0, 0.5, 0.3], [0.0, 0.0, 0.4]])
 GAPS = np.where(RNG.random(COMPLETE.shape) < 0.2, np.nan, COMPLETE)
 GAPS[7] = np.nan  # a row of which nothing is known
-FITS = {"ParzenWindows": ParzenWindows(), "LCA": LCA(reg=0.01), "LCAGauss": LCAGauss(reg=0.01, reg_gauss=0.01)}
+FITS = {"ParzenWindows": ParzenWindows("loo"), "LCA": LCA(reg=0.01), "LCAGauss": LCAGauss(reg=0.01, reg_gauss=0.01)}
 
 
 def literal(X, centres, covariance, weight):

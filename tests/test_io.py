@@ -649,6 +649,7 @@ def mixture_tree(**changes):
         "engine": None,
         "feature_names": None,
         "log_weights": {"is": "array", "name": "b"},
+        "background": None,
         **changes,
     }
     return {"mixture_": {"is": "record", "class": "SharedMixture", "fields": fields}}

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, LCAGauss, which_engine
-from vicinal._lca.gauss_steps import GaussGaps, GaussRows, Split, all_local, split_at_one
+from vicinal._lca.gauss_steps import GaussGaps, GaussRows, Split, all_local
 from vicinal._leave_one_out import IncompleteRows, expect
 
 ALL_TWINS = (
@@ -48,12 +48,14 @@ def expected_failures(estimator):
 
 @parametrize_with_checks([LCAGauss(reg=0.1, reg_gauss=0.1, reduce=True)], expected_failed_checks=expected_failures)
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+@pytest.mark.filterwarnings("ignore:LCAGauss. one Gaussian:UserWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+@pytest.mark.filterwarnings("ignore:LCAGauss. one Gaussian:UserWarning")
 def test_scikit_learn_checks_with_a_search():
     check_conventions(LCAGauss(), expected_failures(LCAGauss()))
 
@@ -137,7 +139,7 @@ def test_proposition_1_is_the_minimum(seed):
     M1, M2 = (A @ A.T + 0.1 * np.eye(3) for A in rng.normal(size=(2, 3, 3)))
     values, vectors = np.linalg.eigh(M1)
     root = vectors / np.sqrt(values) @ vectors.T
-    split = split_at_one(root @ M2 @ root)
+    split = all_local(len(M2)).following(root @ M2 @ root)
     B_G, B_L = root @ split.gaussian, root @ split.local / np.sqrt(split.variances)
     optimum = proposition_value(B_G, B_L, M1, M2)
     e = np.linalg.eigvalsh(root @ M2 @ root)
@@ -153,7 +155,7 @@ def test_proposition_1_is_the_minimum(seed):
 
 
 def test_eigenvalues_of_one_are_gaussian():
-    split = split_at_one(np.diag([0.5, 1.0, 2.0]))
+    split = all_local(3).following(np.diag([0.5, 1.0, 2.0]))
     np.testing.assert_array_equal(split.variances, [0.5])
     moved = Split(np.eye(3), np.array([0.1, 0.2, 0.3]), np.empty((3, 0))).transferred(2)
     np.testing.assert_array_equal(moved.variances, [0.1])
@@ -202,7 +204,8 @@ def test_the_limit_of_all_gaussian():
     np.testing.assert_allclose(model.score_samples(None), gaussian.logpdf(X))
     np.testing.assert_allclose(model.covariance_, np.cov(X.T, bias=True))
     np.testing.assert_allclose(model.effective_neighbors_, 399)
-    assert model.transform(X).shape == (400, 0)
+    with pytest.warns(UserWarning, match="one Gaussian describes the training rows best"):
+        assert model.transform(X).shape == (400, 1)  # so that the next step of a pipeline has a column
     assert model.sample(5, random_state=0).shape == (5, 3)
 
 
@@ -441,3 +444,57 @@ def test_gaussian_of_rows_with_gaps_includes_the_uncertainty_of_the_missing_valu
     assert np.trace(added) > 0.01
     expected = np.cov(expectation.rows.T, bias=True) + added + reg_gauss
     np.testing.assert_allclose(np.linalg.inv(following.root.T @ following.root), expected, rtol=1e-9)
+
+
+# -- as a transformer --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["em", "stochastic"])
+def test_the_number_of_directions_is_obeyed(solver):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 5))
+    X[:, 0] = 0.2 * X[:, 0] + 2.0 * rng.integers(2, size=300)
+    X = X @ rng.normal(size=(5, 5))
+    for k in (1, 3, 5):
+        model = LCAGauss(k, reg=0.05, reg_gauss=0.0, solver=solver, random_state=0).fit(X)
+        assert model.n_components_ == k
+        assert model.transform(X).shape == (300, k)
+        assert model.gaussian_components_.shape == (5 - k, 5)
+        if solver == "em":
+            assert (np.diff(model.objectives_) > -1e-9).all()
+            sign, log_det = np.linalg.slogdet(np.cov(model.sample(50_000, random_state=0).T))
+            assert sign > 0
+            assert np.isfinite(log_det)
+    free = LCAGauss(reg=0.05, reg_gauss=0.0, solver=solver, random_state=0).fit(X)
+    same = LCAGauss(free.n_components_, reg=0.05, reg_gauss=0.0, solver=solver, random_state=0).fit(X)
+    assert same.score() >= free.score() - 2e-3  # the directions that Proposition 1 finds by itself
+    searched = LCAGauss(2).fit(X)
+    assert searched.n_components_ == 2
+    gaps = X.copy()
+    gaps[rng.random(gaps.shape) < 0.05] = np.nan
+    assert LCAGauss(2, reg=0.05).fit(gaps).n_components_ == 2
+
+
+def test_a_pipeline_after_one_gaussian_has_a_column():
+    """The next step used to fail with "Found array with 0 feature(s)"."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4)) @ rng.normal(size=(4, 4))
+    gaps = X.copy()
+    gaps[rng.random(gaps.shape) < 0.05] = np.nan
+    for rows, solver in ((X, "em"), (X, "stochastic"), (gaps, "em")):
+        model = LCAGauss(reg=1e3, reg_gauss=0.0, solver=solver, random_state=0).fit(rows)
+        assert model.n_components_ == 0
+        with pytest.warns(UserWarning, match="keeps the least Gaussian direction alone"):
+            images = model.transform(X)
+        assert images.shape == (200, 1)
+        assert np.ptp(images) > 0
+        assert model.held_out_score_samples().shape == (200,)
+
+
+def test_numbers_of_directions_that_have_no_meaning_are_refused():
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    with pytest.raises(ValueError, match=r"n_components=4 local directions need as many columns that vary, got 3"):
+        LCAGauss(4).fit(X)
+    assert LCAGauss(2, reduce=True, reg=0.1, reg_gauss=0.1).fit(X).n_components_ == 2
+    with pytest.raises(ValueError, match="n_components"):
+        LCAGauss(0).fit(X)

@@ -7,8 +7,16 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from vicinal import LCA, LCAGauss, LocalLCA, ParzenWindows, io
-from vicinal._lca.penalty import check_reg, family_matrix, free_parameters, has_plenty, shrunk_covariance
-from vicinal._lca.penalty_search import search, split_folds
+from vicinal._lca.penalty import (
+    as_parameter,
+    check_reg,
+    family_matrix,
+    free_parameters,
+    has_plenty,
+    rounding_variances,
+    shrunk_covariance,
+)
+from vicinal._lca.penalty_search import search, search_penalty, split_folds
 from vicinal._lca.steps import Structure
 from vicinal._search import fixed_folds
 
@@ -125,9 +133,10 @@ def test_the_table_of_the_search(wine):
     used = check_reg(wine.reg_, 13)
     alike = (table["weight"] > 0) == (used.weight is not None)
     best = int(np.where(alike, table["mean_test_score"], -np.inf).argmax())
-    matrix = family_matrix(table["family"][best], WINE)
-    factor = used.matrix[0, 0] / matrix[0, 0]
-    np.testing.assert_allclose(used.matrix, factor * matrix)
+    matrix, rounding = family_matrix(table["family"][best], WINE), np.diag(rounding_variances(WINE))
+    of_family = used.matrix - (rounding if used.weight is None else rounding * (1.0 + 1.0 / used.weight))
+    factor = of_family[0, 0] / matrix[0, 0]
+    np.testing.assert_allclose(of_family, factor * matrix, atol=1e-12 * matrix.max())
     place = factor / table["factor"][best] if used.weight is None else used.weight / table["weight"][best]
     assert 10**-0.5 <= place <= 10**0.5
     assert set(LCA("diag").fit(IRIS[:60]).reg_search_["family"]) == {"diagonal"}
@@ -318,11 +327,50 @@ def test_what_has_no_answer_is_refused(make):
         make().fit(np.ones((1, 2)))
 
 
-def test_grids_are_named():
-    X = np.random.default_rng(0).integers(0, 3, size=(100, 4)).astype(float)
-    X[:, 0] += np.random.default_rng(1).normal(size=100)
-    with pytest.warns(UserWarning, match=r"columns of few distinct values \(1, 2, 3\)"):
-        LCA().fit(X)
+def test_no_kernel_is_narrower_than_the_resolution_of_the_values():
+    """On a grid, the likelihood of held-out rows grows without bound as the kernel narrows: LCA became a sum of spikes."""
+    rng = np.random.default_rng(0)
+    grid = rng.integers(0, 5, size=(400, 4)).astype(float)
+    dependent = np.column_stack([grid[:, :2], grid[:, 0] + grid[:, 1]])  # narrow across the columns as well
+    for rows, seen in ((grid[:200], grid[200:]), (dependent[:200], dependent[200:])):
+        model = LCA().fit(rows)
+        assert np.linalg.eigvalsh(model.covariance_)[0] > 1.0 / 6.0 * (1.0 - 1e-9)
+        scores = model.score_samples(seen)
+        assert scores.mean() < 0.0  # no cell has a density above one
+        assert scores.min() > scores.mean() - 10.0
+
+
+def test_resolution_of_columns():
+    rng = np.random.default_rng(0)
+    measured = rng.normal(size=500)
+    columns = {
+        "measured": (measured, 0.0),
+        "whole": (np.round(3 * measured), 1.0),
+        "rounded": (np.round(measured, 1), 0.1),
+        "multiples": (7.0 * np.round(3 * measured), 7.0),
+        "few repeats": (np.append(measured[:490], measured[:10]), 0.0),
+    }
+    X = np.column_stack([values for values, _ in columns.values()])
+    expected = [step**2 / 6.0 for _, step in columns.values()]
+    np.testing.assert_allclose(rounding_variances(X), expected, rtol=1e-9)
+    np.testing.assert_allclose(rounding_variances(X[::-1] * 10.0), 100.0 * np.array(expected), rtol=1e-9)
+    # Rows that repeat completely tie in all of their columns, whatever these are.
+    assert not rounding_variances(np.repeat(X[:, :1], 3, axis=0)).any()
+    np.testing.assert_allclose(rounding_variances(np.repeat(X, 2, axis=0)), expected, rtol=1e-9)
+
+
+def test_a_few_rows_far_from_all_others_do_not_choose_the_penalty():
+    """Under kernels alone, such held-out rows score so low that the widest kernels win."""
+    gains = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        map_to_columns = rng.normal(size=(4, 4))
+        rows, new = (rng.standard_t(1.5, size=(n, 4)) @ map_to_columns for n in (300, 3000))
+        kernels_alone = search_penalty(rows, None, Structure("full"), None, False)
+        model = LCA(reg=as_parameter(kernels_alone.form.of_rows(rows, None)))
+        model._background_stays = True
+        gains.append(LCA().fit(rows).score(new) - model.fit(rows).score(new))
+    assert min(gains) > 0.1
 
 
 # -- LCA-Gauss ----------------------------------------------------------------------------------------------------

@@ -57,8 +57,8 @@ NEW = np.random.default_rng(6).normal(size=(15, 2)) * 0.5 + 3.0
 
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weights"])
 def test_without_directions_it_is_lca(rows, weight):
-    lca = LCA().fit(rows, None, weight)
     local = LocalLCA(0, 5, 0, shared=1, center="row").fit(rows, None, weight)
+    lca = LCA(reg=local.base_.reg_).fit(rows, None, weight)  # without a background
     np.testing.assert_allclose(local.score_samples(NEW), lca.score_samples(NEW), rtol=0, atol=1e-10)
     np.testing.assert_allclose(local.score_samples(None), lca.score_samples(None), rtol=0, atol=1e-10)
     np.testing.assert_allclose(local.local_covariances_[7], lca.covariance_, rtol=1e-12)
@@ -364,7 +364,8 @@ def test_a_selection_of_another_type_is_refused(rows):
 
 def test_few_rows_are_lca(rows):
     model = LocalLCA().fit(rows[:4])
-    np.testing.assert_allclose(model.score_samples(NEW), LCA().fit(rows[:4]).score_samples(NEW), rtol=1e-12)
+    lca = LCA(reg=model.base_.reg_).fit(rows[:4])
+    np.testing.assert_allclose(model.score_samples(NEW), lca.score_samples(NEW), rtol=1e-12)
     with pytest.raises(ValueError, match="noise='auto' with shared=0 needs at least 5 distinct rows"):
         LocalLCA(shared=0).fit(rows[:4])
 

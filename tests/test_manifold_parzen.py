@@ -141,7 +141,7 @@ def test_no_components_is_plain_parzen_to_the_last_bit(rows):
     assert density.local_variances_.shape == (60, 0)
     np.testing.assert_array_equal(density.held_out_score_samples(), density.score_samples(None))
     auto = ManifoldParzen(0, n_neighbors=5).fit(rows)
-    assert auto.noise_ == ParzenWindows().fit(rows).covariance_[0, 0]
+    assert auto.noise_ == ParzenWindows("loo").fit(rows).covariance_[0, 0]
 
 
 def test_vanishing_frames_approach_plain_parzen(rows):

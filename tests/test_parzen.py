@@ -125,7 +125,7 @@ def test_rules_are_scale_equivariant(rows, rule, scale):
 def test_loo_maximises_the_leave_one_out_likelihood(n, d):
     """From 512 rows on, some of the rows determine where the search over all rows starts."""
     X = np.random.default_rng(d).standard_t(4, size=(n, d))
-    density = ParzenWindows().fit(X)
+    density = ParzenWindows("loo").fit(X)
     best = density.score()
     h = float(np.sqrt(density.covariance_[0, 0]))
     assert density.converged_
@@ -145,13 +145,13 @@ def test_loo_on_merged_twins_is_the_weighted_fit():
     rng = np.random.default_rng(3)
     X = rng.integers(0, 12, size=(200, 2)).astype(float)
     unique, counts = np.unique(X, axis=0, return_counts=True)
-    density = ParzenWindows().fit(unique, sample_weight=counts)
+    density = ParzenWindows("loo").fit(unique, sample_weight=counts)
     assert np.isfinite(density.score())
     assert density.covariance_[0, 0] > 0.05
     # Equal rows are left out together, so that repetition and weight give one width, also where all rows have twins.
-    np.testing.assert_allclose(ParzenWindows().fit(X).covariance_, density.covariance_, rtol=1e-6)
-    twins = ParzenWindows().fit(np.repeat(unique, 2, axis=0))
-    np.testing.assert_allclose(twins.covariance_, ParzenWindows().fit(unique).covariance_, rtol=1e-6)
+    np.testing.assert_allclose(ParzenWindows("loo").fit(X).covariance_, density.covariance_, rtol=1e-6)
+    twins = ParzenWindows("loo").fit(np.repeat(unique, 2, axis=0))
+    np.testing.assert_allclose(twins.covariance_, ParzenWindows("loo").fit(unique).covariance_, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -175,7 +175,7 @@ def test_float32_is_kept_and_close(rows):
 
 def test_integrates_to_one():
     X = np.random.default_rng(1).normal(size=(30, 1))
-    density = ParzenWindows().fit(X)
+    density = ParzenWindows("loo").fit(X)
     assert quad(lambda x: np.exp(density.score_samples([[x]])[0]), -10, 10, limit=200)[0] == pytest.approx(1, abs=1e-9)
 
 
@@ -307,9 +307,9 @@ def test_bad_input_gets_a_clear_error(call, error, words):
 
 @pytest.mark.parametrize("value", [1e-120, 1e-30, 1e120])
 def test_extreme_but_representable_scales_have_answers(value):
-    density = ParzenWindows().fit(X2 * value)
+    density = ParzenWindows("loo").fit(X2 * value)
     assert np.all(np.isfinite(density.score_samples(X2 * value)))
-    assert density.score() == pytest.approx(ParzenWindows().fit(X2).score() - 2 * np.log(value), rel=1e-9)
+    assert density.score() == pytest.approx(ParzenWindows("loo").fit(X2).score() - 2 * np.log(value), rel=1e-9)
 
 
 def test_a_constant_column_is_no_obstacle_to_loo():
@@ -347,7 +347,7 @@ def test_loo_of_near_twins_is_finite():
     rng = np.random.default_rng(0)
     X = np.repeat(rng.normal(size=(30, 2)), 2, axis=0)
     X[::2] += 1e-9 * rng.normal(size=(30, 2))
-    density = ParzenWindows().fit(X)
+    density = ParzenWindows("loo").fit(X)
     assert np.sqrt(density.covariance_[0, 0]) == pytest.approx(1e-9, rel=0.5)
 
 
@@ -370,7 +370,7 @@ def test_leave_one_out_under_a_dominant_weight(heavy):
     weight = np.r_[heavy, np.ones(99)]
     got = ParzenWindows(0.3).fit(X, sample_weight=weight).score_samples(None)
     assert got[0] == pytest.approx(ParzenWindows(0.3).fit(X[1:]).score_samples(X[:1])[0], rel=1e-10)
-    assert np.all(np.isfinite(ParzenWindows().fit(X, sample_weight=weight).objectives_))
+    assert np.all(np.isfinite(ParzenWindows("loo").fit(X, sample_weight=weight).objectives_))
     with pytest.raises(ValueError, match="sample_weight"):
         ParzenWindows("scott").fit(X, sample_weight=weight)
 
@@ -445,7 +445,10 @@ def test_rows_of_weight_zero_are_as_if_absent():
     X = np.random.default_rng(0).normal(size=(50, 2))
     far = np.r_[X, [[1e9, -1e9]]]
     weight = np.append(np.linspace(0.5, 2, 50), 0.0)
-    with_it, without = ParzenWindows().fit(far, sample_weight=weight), ParzenWindows().fit(X, sample_weight=weight[:50])
+    with_it, without = (
+        ParzenWindows("loo").fit(far, sample_weight=weight),
+        ParzenWindows("loo").fit(X, sample_weight=weight[:50]),
+    )
     np.testing.assert_allclose(with_it.covariance_, without.covariance_, rtol=1e-9)
     np.testing.assert_allclose(with_it.score_samples(X), without.score_samples(X), rtol=1e-9)
     np.testing.assert_allclose(with_it.score_samples(None)[:50], without.score_samples(None), rtol=1e-9)

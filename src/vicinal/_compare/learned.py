@@ -20,6 +20,9 @@ def learned_step(model: Any) -> Any:
 
 def images_of(metric: Any, X: np.ndarray) -> np.ndarray:
     """Return rows transformed by the metric, as float64; raise an error if there are no columns."""
+    estimator = learned_step(metric)
+    if hasattr(estimator, "gaussian_components_") and estimator.n_components_ == 0:  # all directions are Gaussian
+        raise ValueError("it keeps no direction")
     with warnings.catch_warnings():
         # A model from a file may have column names; here the columns are in its order.
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)

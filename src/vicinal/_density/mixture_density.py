@@ -17,12 +17,15 @@ from vicinal._callers import callers_line
 from vicinal._checks import shown_columns
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import (
+    Background,
     Conditionals,
+    MixedMixture,
     Mixture,
     Replacements,
     check_log_density,
     column_conditionals,
     feature_positions,
+    known_patterns,
     scores_with_replacements,
 )
 from vicinal._notebook import NotebookMixin
@@ -36,6 +39,7 @@ from vicinal._tensors import on_device
 # a backend.
 LOO_PASSES = 10
 _MANY = 20_000  # components
+_MOST_LEFT_OUT = 2000  # rows that determine the shares of the broad Gaussians
 
 
 class HeldOutRows(NamedTuple):
@@ -165,6 +169,44 @@ class MixtureDensityMixin(NotebookMixin):
         """The values of the other columns."""
         check_is_fitted(self, "_constants")
         return np.array([]) if self._constants is None else self._constants[~np.isnan(self._constants)]
+
+    def _keep_background(self, sample: np.ndarray | None = None) -> None:
+        """Give the density broad Gaussians, with the shares of largest likelihood for its rows, each left out.
+
+        Parameters
+        ----------
+        sample : array of shape (m, d), optional
+            Rows of the mixture that have the moments of all, if they stay in a file.
+        """
+        mixture: Any = self.mixture_
+        numbers = mixture.of_numbers.centres if isinstance(mixture, MixedMixture) else mixture.centres
+        counted = np.flatnonzero(mixture.log_weights > -np.inf)
+        if len(counted) < 2 or not numbers.shape[1]:
+            return
+        moments = numbers if sample is None else sample
+        log_weights = mixture.log_weights if sample is None else np.zeros(len(sample))
+        background = Background.of_moments(moments, log_weights)
+        if len(counted) > _MOST_LEFT_OUT:
+            counted = np.sort(np.random.default_rng(0).choice(counted, _MOST_LEFT_OUT, replace=False))
+        mixture.background = background
+        rows, weight = getattr(self, "_incomplete_rows", None), np.exp(mixture.log_weights)
+        if rows is None:
+            everyone = len(counted) == len(numbers)
+            kernels = mixture.log_kernels() if everyone else mixture.log_kernels(mixture.centres[counted], counted)
+            kernels = kernels - mixture._log_others[counted]
+            broad = mixture.broad_log_densities(mixture.centres[counted], counted)
+        else:  # the known values of rows with gaps
+            counted = np.flatnonzero(mixture.log_weights > -np.inf)
+            kernels, broad = self._left_out_scores[counted], np.zeros((len(counted), len(background.widths)))
+            for places, known in known_patterns(rows[counted]):
+                part = mixture if len(known) == mixture.n_features else mixture.marginal(known)
+                chosen = counted[places]
+                broad[places] = part.broad_log_densities(rows[np.ix_(chosen, known)], chosen)
+        mixture.background = background.chosen(kernels, broad, weight[counted])
+        if rows is not None:
+            self._left_out_scores[counted] = mixture.background.beside(kernels, broad)
+        if isinstance(mixture, MixedMixture):
+            mixture._derive()
 
     def _keep_active(
         self,

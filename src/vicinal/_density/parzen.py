@@ -31,7 +31,7 @@ from vicinal._records import Record, RecordParametersMixin
 from vicinal._rows import check_rows, check_spread, check_weights, has_gaps, log_weights, own_rows
 from vicinal._rows.dask import fits_collections
 
-_RULES = ("loo", "scott", "silverman")
+_RULES = ("auto", "loo", "scott", "silverman")
 # A bandwidth whose square falls below this share of the data's variance is shrinking to zero: distances have no digits left.
 _COLLAPSED = 1e-12
 # The maximum number of passes over rows of numbers and levels, and the tolerance in nats per row.
@@ -40,6 +40,7 @@ _LIMITS: dict[str, Any] = {"max_iter": 200, "tol": 1e-8}
 # From twice as many rows on, the scores of this many rows under all others locate the best width approximately: few rows on the
 # way, and more of them near its end.
 _SCOUTS = ((64, 1e-2), (256, 1e-6))  # and the tolerance, in nats per row
+_ROUGH = 1e-3  # the tolerance of fits of fewer rows that are only compared
 
 
 class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, BaseEstimator):
@@ -49,16 +50,18 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
 
     Parameters
     ----------
-    bandwidth : float, array or {"loo", "scott", "silverman"}, default="loo"
+    bandwidth : float, array or {"auto", "loo", "scott", "silverman"}, default="auto"
         The kernel's width. A number is a standard deviation, the same for all features; a vector holds one standard
         deviation per feature; a matrix is the covariance :math:`\Sigma`. The rules are:
 
+        - ``"auto"``: :math:`\Sigma = h^2 S`, where the shape S (round, the variances of the columns, or their covariance) and h have
+          the largest leave-one-out likelihood, and a background (see Notes);
         - ``"loo"``: :math:`\Sigma = h^2 I` with h a (local) maximum of the leave-one-out likelihood, by the update of
           Local Component Analysis with a spherical covariance, from the spread of the data downwards; equal rows are
           left out together;
         - ``"scott"``, ``"silverman"``: SciPy's factor squared times the full covariance of the data.
 
-        All three are scale-equivariant: the density does not depend on the units.
+        All are scale-equivariant: the density does not depend on the units.
     categorical_features : "from_dtype", mask, positions, names or None, default="from_dtype"
         The columns of levels, whose categories are part of the density; see :class:`vicinal.LCA`. Their smoothing is learned whatever
         the bandwidth is.
@@ -80,8 +83,8 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
     mixture_ : SharedMixture
         The density itself.
     objectives_ : ndarray
-        With ``bandwidth="loo"``: the leave-one-out log-likelihood per row after each pass, the last one belonging to
-        ``covariance_``. Otherwise empty.
+        With ``bandwidth="auto"`` or ``"loo"``: the leave-one-out log-likelihood per row of the kernels after each pass, the last one
+        belonging to ``covariance_``. Otherwise empty.
     n_iter_ : int
         The number of passes over the pairs.
     converged_ : bool
@@ -103,6 +106,10 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
     ``sample_weight`` is importance: a row of weight 2 counts twice as a term of the likelihood and as a neighbour, but
     leave-one-out omits it as a whole.
 
+    With ``bandwidth="auto"``, two broad Gaussians have a share of the density beside the kernels, so that a row far from all others
+    has a fair density; see the Notes of :class:`vicinal.LCA`. ``mixture_.background`` holds them. The shape is round if rows have missing
+    values or levels.
+
     Examples
     --------
     >>> import numpy as np
@@ -120,7 +127,7 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
 
     def __init__(
         self,
-        bandwidth: str | float | ArrayLike = "loo",
+        bandwidth: str | float | ArrayLike = "auto",
         *,
         categorical_features: Any = "from_dtype",
         max_categories: int | None = 32,
@@ -195,7 +202,7 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
         searches = d > 0 and self._searches
         if given or not d:
             covariance = bandwidth_covariance(self.bandwidth, d) if given and d else np.zeros((d, d))
-        elif self.bandwidth == "loo":
+        elif self._searches:
             start = narrowed(problem.covariance, len(numbers)) if gaps else problem.covariance
             covariance = np.trace(start) / d * np.eye(d)
         else:  # SciPy's factor, of the numbers; where some are missing, of their Gaussian
@@ -211,7 +218,7 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
             ratio = float(np.trace(statistics.scatter)) / d if searches else 1.0
             if searches and ratio * np.trace(at.covariance) <= least:
                 raise ValueError(
-                    "bandwidth='loo' found no width for these rows, because their numbers hardly differ, or repeat those of other "
+                    f"bandwidth={self.bandwidth!r} found no width for these rows, because their numbers hardly differ, or repeat those of other "
                     "rows. Pass bandwidth as a number."
                 )
             return statistics.log_likelihood, statistics.problem, ratio
@@ -243,6 +250,8 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
         placed = problem.placed(_inverse_root(self.covariance_))
         self.engine_, self.certified_row_error_ = placed.problem.backend, placed.problem.certified_row_error
         self._keep_levels(table, problem.smoothing, filled, log_weights(weight))
+        if self._is_auto:
+            self._keep_background()
         return self
 
     def _keep_density(self, rows: Any, weight: np.ndarray | None) -> None:
@@ -250,6 +259,8 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
         self.mixture_ = SharedMixture(rows, self.covariance_, log_weights, self.engine, self._active_names)
+        if self._is_auto:
+            self._keep_background()
 
     def _fit_to_gaps(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
         """Find the covariance, and return the rows with their missing entries filled in."""
@@ -261,7 +272,7 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
         problem = IncompleteRows.of(X, weight, self.engine, names)
         if isinstance(self.bandwidth, str):
             start = narrowed(problem.covariance, len(X))
-            start = np.trace(start) / d * np.eye(d) if self.bandwidth == "loo" else start
+            start = np.trace(start) / d * np.eye(d) if self._searches else start
         else:
             start = bandwidth_covariance(self.bandwidth, d)
 
@@ -287,7 +298,7 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
     def _updated(self, expectation: Expectation, problem: IncompleteRows) -> np.ndarray:
         """Return the covariance of the rule for expected rows: EM's with a single width, or SciPy's factor."""
         mass, weight, (n, d) = problem.mass, problem.weight, problem.known.shape
-        if self.bandwidth == "loo":
+        if self._searches:
             variance = np.trace(expectation.scatter) / (mass * d)
             if variance <= _COLLAPSED * np.trace(problem.covariance) / d:
                 raise np.linalg.LinAlgError("the likelihood grows without bound as the bandwidth shrinks")
@@ -304,7 +315,11 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
     @property
     def _searches(self) -> bool:
         """Whether the bandwidth is found by passes over the pairs."""
-        return isinstance(self.bandwidth, str) and self.bandwidth == "loo"
+        return isinstance(self.bandwidth, str) and self.bandwidth in ("auto", "loo")
+
+    @property
+    def _is_auto(self) -> bool:
+        return isinstance(self.bandwidth, str) and self.bandwidth == "auto"
 
     def _check_rule(self, n_rows: int, X: np.ndarray) -> None:
         """Raise an error if there is no such rule, or if it does not apply to a number of rows of positive weight.
@@ -324,18 +339,35 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
 
     def _covariance_by_rule(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
         self._check_rule(len(X) if weight is None else int(np.count_nonzero(weight)), X)
-        if self.bandwidth != "loo":
+        if not self._searches:
             moments = Moments.of(X, weight)
             assert moments is not None
             return _rule_of_thumb(moments, len(X), str(self.bandwidth))
         rows, counts = merged_twins(X, weight)
         problem = leave_one_out(rows, counts, fit_engine(self), passes=LOO_PASSES)
         self.engine_ = problem.pairs.backend
-        path = loo_variance(problem)
+        shapes = _shapes(problem) if self._is_auto else [np.ones(X.shape[1])]
+        if len(shapes) > 1:  # the best shape of those that few rows, or few digits, compare
+            scouts = [loo_variance(problem, shape, rough=True) for shape in shapes]
+            best = int(np.argmax([path.objectives.max() for path in scouts]))
+            path, root = loo_variance(problem, shapes[best], start=scouts[best].parameters), shapes[best]
+        else:
+            path, root = loo_variance(problem, shapes[0]), shapes[0]
         self.certified_row_error_ = problem.pairs.certified_row_error
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_")
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        return path.parameters * np.eye(X.shape[1])
+        inverse = np.diag(1.0 / root) if root.ndim == 1 else np.linalg.inv(root)
+        return path.parameters * (inverse @ inverse.T)
+
+
+def _shapes(problem: LeaveOneOut) -> list[np.ndarray]:
+    """Return the maps under which kernels are round: the identity, units of the columns, and, if it is regular, their covariance's."""
+    covariance = scatter_of_rows(problem.rows, problem.weight)
+    variances = np.diag(covariance)
+    if len(variances) == 1:
+        return [np.ones(1)]
+    shapes = [np.ones(len(variances)), 1.0 / np.sqrt(variances)]
+    return [*shapes, _inverse_root(covariance)] if is_positive_definite(covariance) else shapes
 
 
 def _rule_of_thumb(moments: Moments, n: int, rule: str) -> np.ndarray:
@@ -379,8 +411,15 @@ class _FilledRows(NamedTuple):
     problem: IncompleteRows
 
 
-def loo_variance(problem: LeaveOneOut, *, max_iter: int = 200) -> FitPath:
-    """Maximise the leave-one-out log-likelihood per row over covariances ``v I``.
+def loo_variance(
+    problem: LeaveOneOut,
+    root: np.ndarray | None = None,
+    *,
+    start: float | None = None,
+    rough: bool = False,
+    max_iter: int = 200,
+) -> FitPath:
+    """Maximise the leave-one-out log-likelihood per row over covariances ``v I``, in the coordinates of a root.
 
     The plain step is that of Local Component Analysis with a spherical covariance (Eqs. 3 and 4 with the trace, sec. 6.2),
     ``v <- tr S(v) / (n d)``. If there are many rows, the search begins with a few: the likelihood of those rows under all others
@@ -390,8 +429,16 @@ def loo_variance(problem: LeaveOneOut, *, max_iter: int = 200) -> FitPath:
     ----------
     problem : LeaveOneOut
         The problem of rows that all differ; see `merged_twins`.
+    root : array of shape (d,) or (d, d), optional
+        The map to coordinates in which kernels are round; the default is the identity.
+    start : float, optional
+        A variance that is close to the best one; the default is that of the rows, narrowed by a few of them.
+    rough : bool
+        Whether the few rows, or few digits if there are no more, suffice.
     """
     n, d = problem.rows.shape
+    units = np.ones(d) if root is None else root
+    log_det = float(np.log(units).sum() if units.ndim == 1 else np.linalg.slogdet(units)[1])
     unit = 1.0 / np.sqrt(d)  # of log v, in which the gradient is half of the step, as `accelerated_fixed_point` expects
 
     def climbed(start: np.ndarray, terms: np.ndarray | None, tol: float) -> FitPath:
@@ -400,18 +447,25 @@ def loo_variance(problem: LeaveOneOut, *, max_iter: int = 200) -> FitPath:
 
         def step(at: np.ndarray) -> tuple[float, np.ndarray]:
             log_v, mass = unit * at[0], weight.sum()
-            sums, squares = problem.pairs.at(np.full(d, np.exp(-0.5 * log_v))).squares(weight, terms)
-            objective = weight @ (sums - log_others) / mass - 0.5 * d * (LOG_2PI + log_v)
+            sums, squares = problem.pairs.at(np.exp(-0.5 * log_v) * units).squares(weight, terms)
+            objective = weight @ (sums - log_others) / mass - 0.5 * d * (LOG_2PI + log_v) + log_det
             return float(objective), np.array([np.log(squares / (mass * d))]) / unit
 
         limits = {"max_iter": max_iter, "tol": tol, "longest": 3.0 / unit}
         return accelerated_fixed_point(step, lambda at, move: (at + move, move), start, Recorder(), secants, **limits)
 
     secants: list[tuple[np.ndarray, np.ndarray]] = []  # what the scouts learn of the curvature
-    start = np.array([np.log(np.trace(scatter_of_rows(problem.rows, problem.weight)) / d)]) / unit
+    scouts = _SCOUTS if start is None and n >= 2 * _SCOUTS[-1][0] else ()
+    covariance = scatter_of_rows(problem.rows, problem.weight)
+    spread = np.diag(covariance) * units**2 if units.ndim == 1 else np.diag(units @ covariance @ units.T)
+    variance = spread.mean() if start is None else start
+    at = np.array([np.log(variance)]) / unit
+    # If rows are far apart, the objective has few digits for the width.
+    tol = _ROUGH if rough else 1e-12 if problem.rows.dtype == np.float64 else 1e-9
     with one_blas_thread_beside_pairs(n, d):  # this includes the algebra between the passes
-        for count, tol in _SCOUTS if n >= 2 * _SCOUTS[-1][0] else ():
-            start = climbed(start, np.sort(np.random.default_rng(0).choice(n, count, replace=False)), tol).finished()
-        # If rows are far apart, the objective has few digits for the width.
-        path = climbed(start, None, 1e-12 if problem.rows.dtype == np.float64 else 1e-9)
+        for count, scouts_tol in scouts:
+            path = climbed(at, np.sort(np.random.default_rng(0).choice(n, count, replace=False)), scouts_tol)
+            at = path.finished()
+        if not (rough and scouts):
+            path = climbed(at, None, tol)
     return path._replace(parameters=float(np.exp(unit * path.parameters[0])))

@@ -53,7 +53,7 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
     density : estimator, optional
         An unfitted density, which is cloned for each class. It can be any estimator with ``fit`` and
         ``score_samples``: a density of vicinal or of scikit-learn (:class:`~sklearn.neighbors.KernelDensity`,
-        :class:`~sklearn.mixture.GaussianMixture`). The default is ``ParzenWindows()``. Neighbours are found
+        :class:`~sklearn.mixture.GaussianMixture`). The default is ``ParzenWindows("loo")``. Neighbours are found
         within each class.
     priors : None, "uniform", array-like of shape (n_classes,) or dict, default=None
         The class probabilities :math:`\pi_c`. None uses the (weighted) frequencies of the training classes. An

@@ -41,7 +41,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
     ----------
     density : estimator, optional
         An unfitted Gaussian-mixture density of vicinal: ParzenWindows, LCA, LCAGauss, LocalLCA or
-        ManifoldParzen. The default is ``ParzenWindows()``. Its bandwidth determines the number of modes, and
+        ManifoldParzen. The default is ``ParzenWindows("loo")``. Its bandwidth determines the number of modes, and
         the bandwidth with the largest likelihood is often smaller than the one that separates clusters best.
     merge_distance : float, default=0.1
         Rows that end within this distance of each other, directly or through other rows, belong to one mode. The distance

@@ -90,7 +90,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     ----------
     density : estimator, optional
         An unfitted density: any of vicinal's or scikit-learn's, or a pipeline that ends in one. The default
-        is ``ParzenWindows()``. `from_density` starts from a density that is already fitted.
+        is ``ParzenWindows("loo")``. `from_density` starts from a density that is already fitted.
     contamination : float in (0, 0.5], default=0.01
         The level: a row is an outlier if its p-value is at most this number, which is therefore also the share of the training
         rows that are labelled as outliers. With fewer than 99 training rows, no p-value is as small as 0.01; a new row is then an

@@ -33,14 +33,14 @@ from vicinal._tensors import on_device
 
 
 def as_density(density: Any) -> Any:
-    """Return the density to clone: ``ParzenWindows()`` for None, otherwise the validated argument."""
+    """Return the density to clone: ``ParzenWindows("loo")`` for None, otherwise the validated argument."""
     if density is None:
-        return ParzenWindows()
+        return ParzenWindows("loo")
     if isinstance(density, type) or not (hasattr(density, "fit") and hasattr(density, "score_samples")):
         what = f"the class {density.__name__}" if isinstance(density, type) else type(density).__name__
         raise TypeError(
             f"density must be an estimator with fit and score_samples, got {what}. Pass an instance such as "
-            "ParzenWindows()."
+            "ParzenWindows('loo')."
         )
     return density
 

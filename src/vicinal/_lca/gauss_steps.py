@@ -29,8 +29,9 @@ class Split(NamedTuple):
     """Which directions are local: orthonormal columns (in whitened coordinates), and kernel variances < 1."""
 
     local: np.ndarray  # (d, d2)
-    variances: np.ndarray  # (d2,), ascending
+    variances: np.ndarray  # (d2,), ascending; they may exceed 1 if the user asks for so many directions
     gaussian: np.ndarray  # (d, d1)
+    n_local: int | None = None  # how many directions the steps from here make local; None for Proposition 1
 
     @property
     def metric(self) -> np.ndarray:
@@ -55,7 +56,16 @@ class Split(NamedTuple):
         """Return the split in which the `moved` local directions with the largest kernel variances are Gaussian."""
         n_local = len(self.variances) - moved
         gaussian = np.concatenate([self.local[:, n_local:], self.gaussian], axis=1)
-        return Split(self.local[:, :n_local], self.variances[:n_local], gaussian)
+        return self._replace(local=self.local[:, :n_local], variances=self.variances[:n_local], gaussian=gaussian)
+
+    def following(self, matrix: np.ndarray) -> "Split":
+        """Return the split that follows from M_2: Proposition 1, or its most local directions if their number is given."""
+        # Departure 5 (LCAGauss): The cut is that of Proposition 1. Algorithm 1's is off by one.
+        values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+        if values[0] < COLLAPSE:
+            raise CollapseError
+        n_local = int(np.searchsorted(values, 1.0)) if self.n_local is None else self.n_local
+        return self._replace(local=vectors[:, :n_local], variances=values[:n_local], gaussian=vectors[:, n_local:])
 
 
 class GaussRows(NamedTuple):
@@ -137,7 +147,7 @@ class GaussPoint(NamedTuple):
             return following
         further = root @ (vectors * values**factor) @ vectors.T @ root
         try:
-            split_beyond = split_at_one(0.5 * (further + further.T))
+            split_beyond = self.split.following(further)
         except CollapseError:
             return following
         same = len(split_beyond.variances) == len(following.split.variances)
@@ -161,7 +171,7 @@ def em_step(at: GaussPoint, reg: Penalty) -> tuple[float, GaussPoint]:
         # the covariance, so all stay Gaussian.
         return objective, GaussPoint(at.split, problem)
     matrix = reg.in_frame(problem.root).updated(local)
-    return objective, GaussPoint(split_at_one(0.5 * (matrix + matrix.T)), problem)  # Proposition 1 solves Eq. 6
+    return objective, GaussPoint(at.split.following(matrix), problem)  # Proposition 1 solves Eq. 6
 
 
 def run_em(
@@ -187,19 +197,15 @@ def run_em(
 Run = Callable[[GaussPoint, float], FitPath]  # a fit from a point to a tolerance
 
 
-def all_local(d: int) -> Split:
-    """Return the start of Algorithm 1: every direction is local, with the Gaussian's covariance."""
-    return Split(np.eye(d), np.ones(d), np.empty((d, 0)))
+def all_local(d: int, n_local: int | None = None) -> Split:
+    """Return the split whose directions are all local, with the Gaussian's covariance."""
+    return Split(np.eye(d), np.ones(d), np.empty((d, 0)), n_local)
 
 
-def split_at_one(matrix: np.ndarray) -> Split:
-    """Return the split of Proposition 1: eigenvalues below 1 are local, the others Gaussian."""
-    # Departure 5 (LCAGauss): The cut is that of Proposition 1. Algorithm 1's is off by one.
-    values, vectors = np.linalg.eigh(matrix)
-    if values[0] < COLLAPSE:
-        raise CollapseError
-    n_local = int(np.searchsorted(values, 1.0))
-    return Split(vectors[:, :n_local], values[:n_local], vectors[:, n_local:])
+def start_of(problem: Any, reg: Penalty, n_local: int | None = None) -> GaussPoint:
+    """Return the start of Algorithm 1: all directions are local, or, if their number is given, those that one pass finds most local."""
+    start = GaussPoint(all_local(len(problem.root), n_local), problem)
+    return start if n_local is None else em_step(start, reg)[1]
 
 
 def mixture_of_directions(

@@ -40,7 +40,7 @@ from vicinal._lca.penalty import (
     free_parameters,
     has_plenty,
 )
-from vicinal._lca.penalty_search import search_penalty, warn_at_edge
+from vicinal._lca.penalty_search import search_penalty
 from vicinal._lca.steps import (
     CollapseError,
     MixedSteps,
@@ -106,7 +106,8 @@ class LCA(MixedMetricMixin, LocalComponents):
         The penalty R, in squared units of the data; :math:`\Sigma \ge R`. A number :math:`\nu` is :math:`\nu I`, a
         vector holds one variance per feature, and a matrix is R itself. A :class:`vicinal.Shrinkage` draws :math:`\Sigma`
         towards a target instead. "auto" chooses the penalty by the likelihood of held-out rows, in units of the columns; with
-        many rows it is 0 (see Notes). 0 is the paper's estimator, which has no solution on some data (see Notes).
+        many rows it is 0, and gives the density a background (see Notes). 0 is the paper's estimator, which has no solution on some
+        data (see Notes).
     solver : {"auto", "em", "accelerated", "stochastic"} or StochasticEM, default="auto"
         "em" repeats Eqs. 3 and 4; the objective never decreases. "accelerated" reaches the same optimum in far
         fewer passes over the pairs, by quasi-Newton steps with EM steps as a safeguard. "stochastic" (sec. 5) uses minibatches
@@ -199,6 +200,13 @@ class LCA(MixedMetricMixin, LocalComponents):
     2,000 rows without an exact twin, and 25 per free parameter of :math:`\Sigma` (a full covariance has d(d + 1)/2). If
     R = 0 has no solution there, the smallest penalty of the search is used.
 
+    *The background.* A Gaussian kernel falls without limit: a row far from all others would cost tens or thousands of nats. With
+    ``reg="auto"``, two Gaussians with the mean of the training rows and 1 and 9 times the covariance of the rows and the kernel have a share of
+    the density, that of largest likelihood for the training rows, each left out (of 2,000 of them if there are more), and for one
+    further row of their own. The rows are also left out of the mean and the covariance. Marginals, conditionals and samples stay exact.
+    :math:`\Sigma`, the metric and ``objectives_`` are those of the kernels alone, but the search compares densities with their
+    background. ``mixture_.background`` holds it; with a given penalty (such as ``reg=reg_``) and after `partial_fit` it is None.
+
     *Equivariance.* With the default initial covariance, the result is equivariant under shifts and under scalings of the
     columns (for "spherical" and "low_rank", one scale for all columns). With ``reg=0`` it is also equivariant under any
     invertible linear map for "full" (``transform`` then gives the same result up to signs), and under rotations for
@@ -250,6 +258,7 @@ class LCA(MixedMetricMixin, LocalComponents):
     }
     _remedies = LCA_REMEDIES  # in messages; a method that fits an LCA for itself has its own
     _auto_share = AUTO_SHARE  # of the covariance of rows with missing values, as the penalty of reg="auto"
+    _background_stays: bool | None = None  # whether the density has a background; None if the penalty decides
     _stream: dict[str, Any] | None
     _reg_form: Form | None  # the penalty of reg="auto" as a function of the rows; None for a given one
 
@@ -489,12 +498,10 @@ class LCA(MixedMetricMixin, LocalComponents):
             return rows, given
         if has_plenty(X, structure):
             self._reg_form = NO_PENALTY if is_answerable(X, *structure) else LEAST_PENALTY
-        elif (choice := search_penalty(X, weight, structure, fit_engine(self))) is None:
+        elif (choice := search_penalty(X, weight, structure, fit_engine(self), self._has_background)) is None:
             self._reg_form = Form("diagonal", 1.0)
         else:
             self._reg_form, self.reg_search_ = choice.form, choice.table
-            if choice.at_edge:
-                warn_at_edge(X, self._active_names, self._remedies.method)
         return rows, self._reg_form.of_rows(X, weight)
 
     def _solver_and_start(self, problem: Any, steps: Steps, start: np.ndarray) -> tuple[str, np.ndarray]:
@@ -528,6 +535,7 @@ class LCA(MixedMetricMixin, LocalComponents):
 
         def mixture_of(train: np.ndarray) -> SharedMixture:
             again = clone(self).set_params(reg=self.reg_, callback=None, verbose=0)
+            again._background_stays = self._has_background
             with warnings.catch_warnings(action="ignore"):  # warnings were already issued for all rows
                 shares = None if weight is None else weight[train]
                 return again.fit(ValidRows(X[train]), sample_weight=shares).mixture_
@@ -611,6 +619,8 @@ class LCA(MixedMetricMixin, LocalComponents):
             self._keep_metric(metric, covariance)
             X = rows.values
         self.mixture_ = self._shared_mixture(*rows.kept())
+        if self._has_background:
+            self._keep_background(None if rows.file is None else rows.values)
         self._keep_neighbors(problem, self.components_[:, self.active_features_], rows, X, neighbors)
 
     def _keep_table(self, metric: np.ndarray, problem: MixedRows, rows: TrainingRows) -> None:
@@ -631,6 +641,12 @@ class LCA(MixedMetricMixin, LocalComponents):
         self.engine_ = placed.problem.backend
         self.certified_row_error_ = placed.problem.certified_row_error
         self._keep_levels(rows.levels, self.category_smoothing_, values, log_weights(rows.weight))
+        if self._has_background:
+            self._keep_background()
+
+    @property
+    def _has_background(self) -> bool:
+        return isinstance(self.reg, str) if self._background_stays is None else self._background_stays
 
     def _keep_metric(self, metric: np.ndarray, covariance: np.ndarray) -> None:
         """Store the metric, its rows ordered by the covariance of the data."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import count
 from typing import Any, ClassVar, Self
 
@@ -10,7 +11,8 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_flag
+from vicinal._callers import callers_line
+from vicinal._checks import check_flag, check_integer
 from vicinal._engine import Engine, fit_engine
 from vicinal._fit_loops import Callback, FitPath, Recorder
 from vicinal._lca.base import LocalComponents, collapse_error
@@ -30,6 +32,7 @@ from vicinal._lca.gauss_steps import (
     mixture_of_directions,
     run_em,
     search_directions,
+    start_of,
 )
 from vicinal._lca.penalty import (
     AUTO_SHARE,
@@ -50,7 +53,7 @@ from vicinal._lca.penalty_search import (
     split_folds,
 )
 from vicinal._lca.steps import Penalty, Structure, inverse_root
-from vicinal._lca.stochastic import Splits, StochasticEM
+from vicinal._lca.stochastic import SAMPLE, Splits, StochasticEM
 from vicinal._leave_one_out import IncompleteRows, counted_rows, mean_and_covariance, mean_of_rows
 from vicinal._rows import TrainingRows
 from vicinal._rows.dask import answers_collections, fits_collections, float_numbers
@@ -76,6 +79,9 @@ class LCAGauss(LocalComponents):
 
     Parameters
     ----------
+    n_components : int, optional
+        The number of local directions. By default, the fit finds it (Proposition 1). With a number, the directions of smallest local
+        variance are local, so that ``transform`` has so many columns.
     reg : "auto", float, array or Shrinkage, default="auto"
         The penalty R of the local directions, :math:`\frac12 \operatorname{tr} B_L' R B_L` per row: a number (the
         paper's :math:`\nu`, R is :math:`\nu I`), a vector of variances or a matrix, in squared units of the data. A
@@ -86,7 +92,7 @@ class LCAGauss(LocalComponents):
         covariance of the data plus :math:`R_G` is positive definite. "auto" tries 0 and the matrix that turns the
         covariance of the data into its shrunk estimate (Ledoit and Wolf, in units of the columns).
     reduce : bool, default=False
-        Whether to search for a better number of Gaussian directions (LCA-Gauss-Red). EM by itself stops early, with too
+        Whether to search for a better number of Gaussian directions (LCA-Gauss-Red), unless ``n_components`` gives it. EM by itself stops early, with too
         many local directions; the search makes the most Gaussian-like of them Gaussian, runs EM again, and
         finds their number by golden-section search. The objective is never lower than without the search. The solver
         "stochastic" searches on the sample of rows from which it starts.
@@ -117,7 +123,8 @@ class LCAGauss(LocalComponents):
     ----------
     components_ : ndarray of shape (n_components, n_features)
         :math:`B_L'`, the local, non-Gaussian directions. The directions along which the data spread most
-        beyond their neighbourhoods come first.
+        beyond their neighbourhoods come first. If there is none (``n_components_`` is 0), this is the direction that a fit with one
+        local direction finds, so that ``transform`` has a column; it warns.
     gaussian_components_ : ndarray of shape (n_active - n_components, n_features)
         :math:`B_G'`, which whitens the Gaussian directions.
     n_components_ : int
@@ -208,6 +215,7 @@ class LCAGauss(LocalComponents):
 
     def __init__(
         self,
+        n_components: int | None = None,
         *,
         reg: Shrinkage | str | float | ArrayLike = "auto",
         reg_gauss: str | float | ArrayLike = "auto",
@@ -220,6 +228,7 @@ class LCAGauss(LocalComponents):
         random_state: RandomState | int | None = None,
         verbose: int | bool = 0,
     ) -> None:
+        self.n_components = n_components
         self.reg = reg
         self.reg_gauss = reg_gauss
         self.reduce = reduce
@@ -265,13 +274,13 @@ class LCAGauss(LocalComponents):
         else:
             raise collapse_error(rows, "full", LCA_GAUSS_REMEDIES)
         self.reg_gauss_ = self._in_all_columns(self._in_all_columns(reg_gauss).T)
-        self._keep(path, rows, neighbors)  # B, and the density: the Gaussian times Parzen windows
+        self._keep(path, reg, rows, neighbors)  # B, and the density: the Gaussian times Parzen windows
         self._keep_path(path, reg)
         return self
 
     def _maximised(self, problem: Any, reg: Penalty, rows: TrainingRows) -> tuple[FitPath, np.ndarray | None]:
         """Return the path to the maximum of the penalised likelihood, and a sample of neighbours for sweeps."""
-        passes, start = count(1), GaussPoint(all_local(len(problem.root)), problem)
+        passes = count(1)
 
         def recorder() -> Recorder:
             def both(at: Any) -> np.ndarray:  # a point, or the split of a sweep
@@ -286,11 +295,13 @@ class LCAGauss(LocalComponents):
 
         self.solver_ = "em" if rows.incomplete else self._pick_solver(len(problem.whitened.rows))
         if self.solver_ == "stochastic":  # C_L of minibatches, each blended with the current one (Eq. 7)
-            path, neighbors = self._sweep(Splits(problem, reg, self.reduce), start.split, rows, recorder())
+            start = all_local(len(problem.root), self.n_components)
+            splits = Splits(problem, reg, self.reduce and self.n_components is None, self.n_components)
+            path, neighbors = self._sweep(splits, start, rows, recorder())
             return path._replace(parameters=GaussPoint(path.parameters, problem)), neighbors
         limits = self._limits_of("gaps" if rows.incomplete else "exact")
-        path = em(start, limits["tol"], relaxed=False)
-        if self.reduce and not path.reason.by_user:  # LCA-Gauss-Red (sec. 4)
+        path = em(start_of(problem, reg, self.n_components), limits["tol"], relaxed=False)
+        if self.reduce and self.n_components is None and not path.reason.by_user:  # LCA-Gauss-Red (sec. 4)
             path = search_directions(em, path, limits["tol"], rows.mass)
         return path, None
 
@@ -321,6 +332,7 @@ class LCAGauss(LocalComponents):
         self.reg_search_ = None
         if rows.incomplete:
             self._constants = None
+            self._check_number(n_features)
             reg = reg and check_penalty(reg, self.active_features_, self._active_names)
             return rows, reg, np.zeros((n_features, n_features)) if reg_gauss is None else reg_gauss
         # Penalties give both parts a width along constant columns, so these are kept.
@@ -329,6 +341,7 @@ class LCAGauss(LocalComponents):
             wide = (np.diag(reg.matrix) > 0) & (np.diag(reg_gauss) > 0)
             kept_columns = wide if kept_columns is None else kept_columns | wide
         values = self._keep_active(rows.values, rows.weight, width="reg and reg_gauss", kept=kept_columns)
+        self._check_number(values.shape[1])
         active = self.active_features_
         rows = rows.of_columns(values, active)
         X, weight = counted_rows(rows.values, rows.weight)
@@ -356,25 +369,52 @@ class LCAGauss(LocalComponents):
         if has_plenty(X, structure):
             chosen = Penalties(reg or (NO_PENALTY if answerable else LEAST_PENALTY), gaussians[0])
         else:
-            regs = [reg] if reg else local_penalties(search_penalty(X, weight, structure, engine), answerable)
+            regs = [reg] if reg else local_penalties(search_penalty(X, weight, structure, engine, True), answerable)
             chosen = Penalties(regs[0], gaussians[-1])
             if folds := split_folds(X, weight):
-                chosen, self.reg_search_ = choose_both(folds, regs, gaussians, self.reduce, engine)
+                chosen, self.reg_search_ = choose_both(
+                    folds, regs, gaussians, self.reduce and self.n_components is None, self.n_components, engine
+                )
         return chosen.local(X, weight), chosen.gaussian(X, weight)
 
     def _check_parameters(self) -> None:
         """Raise an error for invalid parameters."""
         check_flag(self.reduce, "reduce")
+        if self.n_components is not None:
+            check_integer(self.n_components, "n_components")
         self._check_solver()
 
-    def _keep(self, path: FitPath, rows: TrainingRows, neighbors: np.ndarray | None) -> None:
+    def _check_number(self, n_features: int) -> None:
+        """Raise an error if fewer columns vary than directions are asked for."""
+        if self.n_components is not None and self.n_components > n_features:
+            raise ValueError(
+                f"n_components={self.n_components} local directions need as many columns that vary, got {n_features}. Pass at most "
+                f"{n_features}."
+            )
+
+    def _most_local_direction(self, problem: Any, reg: Penalty) -> np.ndarray:
+        """Return the direction of a fit with one local direction, shape (1, d), if one Gaussian describes the rows best."""
+        try:
+            if isinstance(problem, GaussGaps):
+                limits = self._limits_of("gaps")
+                path = run_em(start_of(problem, reg, 1), reg, Recorder(), may_lose=True, **limits)
+                split, problem = path.finished()
+            else:
+                start = all_local(len(problem.root), 1)
+                split = Splits(problem, reg, n_local=1).fit_sample(start, SAMPLE, np.random.default_rng(0))
+        except np.linalg.LinAlgError:  # of width zero: the rows repeat along it
+            return problem.root[:1]
+        return split.directions(problem.root)[1]
+
+    def _keep(self, path: FitPath, reg: Penalty, rows: TrainingRows, neighbors: np.ndarray | None) -> None:
         """Store the directions and the density; its centres are the rows, moved to the mean along the Gaussian directions."""
         split, problem = path.parameters
         gaussian, local = split.directions(problem.root)
         both = np.concatenate([gaussian, local])
         self.precision_ = both.T @ both
-        self.gaussian_components_, self.components_ = self._in_all_columns(gaussian), self._in_all_columns(local)
         self.n_components_ = len(split.variances)
+        kept = local if len(local) else self._most_local_direction(problem, reg)
+        self.gaussian_components_, self.components_ = self._in_all_columns(gaussian), self._in_all_columns(kept)
         self.mean_ = problem.mean if self._constants is None else self._constants.copy()
         self.mean_[self.active_features_] = problem.mean
         if isinstance(problem, GaussGaps):  # the rows of the density are those of the best pass, without gaps
@@ -390,10 +430,21 @@ class LCAGauss(LocalComponents):
         self.rows_ = kept.astype(rows.values.dtype, copy=False)
         self._keep_neighbors(pairs, metric, rows, X, neighbors)
 
+    def _map_rows(self, X: Any) -> NDArray[Any]:
+        if self.n_components_ == 0:
+            warnings.warn(
+                "LCAGauss: one Gaussian describes the training rows best, so no direction is local, and transform keeps the least "
+                "Gaussian direction alone. Pass n_components for more of them, or use vicinal.LCA, whose transform keeps all.",
+                UserWarning,
+                stacklevel=callers_line(),
+            )
+        return super()._map_rows(X)
+
     def _centres_of(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the centres that rows become: they move to the mean along the Gaussian directions."""
         active = self.active_features_
-        gaussian, local = (both[:, active] for both in (self.gaussian_components_, self.components_))
+        local = self.components_[: self.n_components_, active]
+        gaussian = self.gaussian_components_[:, active]
         return mixture_of_directions(gaussian, local, self.mean_[active], rows)[0]
 
     @answers_collections(dtype=float_numbers)

@@ -3,7 +3,8 @@ r"""The penalty of LCA and LCA-Gauss: its validation, and the families of penalt
 They are made from the training rows, in units of the columns: :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and
 :math:`\nu C`, where C is the covariance of the training rows and :math:`\hat C` its shrunk estimate. (Shrinkage helps if
 rows are few. If columns are nearly collinear and rows are not so few, it makes the kernel too wide along the narrow
-directions: on wdbc it costs a nat per row.) `penalty_search.py` chooses among them.
+directions: on wdbc it costs a nat per row.) `penalty_search.py` chooses among them. The variances of rounding are added to each
+(`rounding_variances`), so that no kernel is narrower than the resolution of the values.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ FAMILIES = ("diagonal", "sample", "shrunk")
 SMALLEST = {"diagonal": 1e-6, "shrunk": 1e-4, "sample": 1e-4}
 # The smallest share of the mean variance in a shrunk covariance, which keeps dependent columns regular.
 _LEAST_SHRINKAGE = 1e-6
+# Columns in which fewer rows repeat a value are measurements.
+_FEW_REPEATS = 0.05
 # With at least this many rows per free parameter of the covariance, and this many rows in total, a penalty gains nothing;
 # benchmarks/defaults.py measures it. Skewed columns need the second number, because one row in a hundred can shape the kernel.
 PLENTY, _PLENTY_IN_ALL = 25, 2000
@@ -209,6 +212,27 @@ def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: fl
     return covariance
 
 
+def rounding_variances(X: np.ndarray) -> np.ndarray:
+    """Return what rounding adds to the squared distances of rows along each column, shape (d,).
+
+    Rows that lie on a lattice, or that repeat a value, reward kernels without width: the density of such values can be made arbitrarily
+    high, and a row beside them then costs thousands of nats. If values of a column repeat, its resolution h is the median
+    distance of the repeated ones from the nearest other value. Two values that were rounded to a step h differ by two errors of
+    variance h^2 / 12 more than they seem to, and under a kernel of this variance no cell of width h has a density above 1 / h. Columns
+    of measurements hardly repeat values: h is 0. Rows that repeat completely are counted once, because they tie in every column.
+    """
+    rows = np.unique(X, axis=0)
+    variances = np.zeros(X.shape[1])
+    for k, column in enumerate(rows.T.astype(np.float64)):
+        values, counts = np.unique(column, return_counts=True)
+        if len(values) < 2 or len(values) > (1.0 - _FEW_REPEATS) * len(column):
+            continue
+        gaps = np.append(np.append(np.inf, np.diff(values)), np.inf)
+        nearest = np.minimum(gaps[:-1], gaps[1:])
+        variances[k] = np.median(np.repeat(nearest, np.where(counts > 1, counts, 0))) ** 2 / 6.0
+    return variances
+
+
 def family_matrix(family: str, X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """Return the matrix of a family at the factor 1, from the training rows."""
     if family != "diagonal":
@@ -224,13 +248,14 @@ class Form(NamedTuple):
     factor: float
     weight: float | None = None
 
-    def with_matrix(self, matrix: np.ndarray) -> Penalty:
-        """Return the penalty, given the matrix of the family."""
-        return Penalty(self.factor * matrix, self.weight)
+    def with_matrix(self, matrix: np.ndarray, rounding: np.ndarray) -> Penalty:
+        """Return the penalty, given the matrix of the family, and the variances of rounding, below which no kernel falls."""
+        least = rounding if self.weight is None else rounding * (1.0 + 1.0 / self.weight)
+        return Penalty(self.factor * matrix + np.diag(least), self.weight)
 
     def of_rows(self, X: np.ndarray, weight: np.ndarray | None) -> Penalty:
         """Return the penalty for some training rows."""
-        return self.with_matrix(family_matrix(self.family, X, weight))
+        return self.with_matrix(family_matrix(self.family, X, weight), rounding_variances(X))
 
 
 NO_PENALTY = Form("diagonal", 0.0)  # the paper's plain estimator

@@ -15,7 +15,6 @@ estimate. Pairs of them are fitted to the folds of LCA's search, and the pair wi
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,15 +24,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._callers import callers_line
-from vicinal._checks import shown_columns
 from vicinal._engine import Engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import FitPath, Recorder, accelerated_fixed_point
-from vicinal._lca.gauss_steps import GaussPoint, GaussRows, all_local, run_em, search_directions
-from vicinal._lca.penalty import FAMILIES, NO_PENALTY, SMALLEST, Form, family_matrix, shrinkage, shrunk_covariance
+from vicinal._lca.gauss_steps import GaussPoint, GaussRows, run_em, search_directions, start_of
+from vicinal._lca.penalty import (
+    FAMILIES,
+    NO_PENALTY,
+    SMALLEST,
+    Form,
+    family_matrix,
+    rounding_variances,
+    shrinkage,
+    shrunk_covariance,
+)
 from vicinal._lca.steps import CollapseError, Penalty, Point, Steps, Structure, inverse_root, nearest_structured
 from vicinal._leave_one_out import leave_one_out, log_norm, mean_of_rows, scatter_of_rows
-from vicinal._mixtures import LOG_2PI
+from vicinal._mixtures import LOG_2PI, Background
 from vicinal._rows import constant_columns
 from vicinal._search import held_out_splits, score_table, top_of_parabola
 
@@ -167,7 +173,6 @@ class PenaltyChoice(NamedTuple):
 
     form: Form
     table: dict[str, np.ndarray]
-    at_edge: bool
 
     def best_added(self, family: str) -> float | None:
         """Return the best factor of a family that is added, or None if none of them has a finite score."""
@@ -221,16 +226,13 @@ def _best_path(means: dict[str, float]) -> str:
 
 def _choice(path: PenaltyPath, places: list[Tried], candidates: list[tuple[Form, Tried]]) -> PenaltyChoice:
     """Return the choice of the best of some places of a path, and the table of all candidates."""
-    best = max(places, key=lambda t: t.mean)
-    wider = [t.mean for t in places if t.place > best.place]
-    at_edge = path.factor is None and best.place == path.places[0] and bool(wider) and best.mean - wider[-1] > 0.05
     columns = {
         "family": [form.family for form, _ in candidates],
         "factor": [form.factor for form, _ in candidates],
         "weight": [form.weight or 0.0 for form, _ in candidates],  # 0 for a penalty that is added
     }
     table = score_table(columns, np.array([t.scores for _, t in candidates]))
-    return PenaltyChoice(path.form(top_of(places)), table, at_edge)
+    return PenaltyChoice(path.form(top_of(places)), table)
 
 
 def _best_width(folds: Sequence[LCAFold], family: str) -> float:
@@ -261,20 +263,6 @@ def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[Fold]:
     return folds
 
 
-def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str) -> None:
-    """Warn that held-out rows favour kernels of width zero, and name the columns that are the likely cause."""
-    few = np.array([len(np.unique(column)) < 0.1 * len(X) for column in X.T])
-    if not few.any():
-        return
-    warnings.warn(
-        f"{method}: held-out rows score higher the narrower the kernel is, down to the smallest penalty of reg='auto'. "
-        f"The table has columns of few distinct values ({shown_columns(few, names)}), on which a density can be made arbitrarily high. Do not compare such scores; "
-        "leave such columns out, add noise of one step to them, or pass reg (a variance in squared units of the data).",
-        UserWarning,
-        stacklevel=callers_line(),
-    )
-
-
 # -- the fits to folds ---------------------------------------------------------------------------------
 
 # Penalties are compared to hundredths of a nat, and fits start close to where they end.
@@ -302,16 +290,16 @@ def shared_searches() -> Iterator[None]:
 
 
 def search_penalty(
-    X: np.ndarray, weight: np.ndarray | None, structure: Structure, engine: Engine | str | None
+    X: np.ndarray, weight: np.ndarray | None, structure: Structure, engine: Engine | str | None, background: bool
 ) -> PenaltyChoice | None:
-    """Return the choice for ``reg="auto"``; None if too few rows differ to hold any out."""
+    """Return the choice for ``reg="auto"``, of a density with a background or without; None if too few rows differ to hold any out."""
     searches, key = _SEARCHES.get(), None
     if searches is not None:
         digests = [None if a is None else blake2b(np.ascontiguousarray(a)).digest() for a in (X, weight)]
-        key = (X.shape, X.dtype, *digests, structure, repr(engine))
+        key = (X.shape, X.dtype, *digests, structure, repr(engine), background)
         if key in searches:
             return searches[key]
-    folds, choice = [LCAFold(fold, structure, engine) for fold in split_folds(X, weight)], None
+    folds, choice = [LCAFold(fold, structure, engine, background=background) for fold in split_folds(X, weight)], None
     if folds:
         # The other structures depend only on the diagonal of R, or on its trace: a single variance has nothing to be drawn towards.
         families = FAMILIES if structure.covariance in ("full", "low_rank") else FAMILIES[:1]
@@ -331,18 +319,30 @@ class LCAFold:
     engine : None, str or Engine
     passes : int
         The approximate number of passes of all fits, from which the engine chooses a backend.
+    background : bool
+        Whether held-out rows are scored by a density with a background. Without one, a few rows far from all others decide.
     """
 
-    def __init__(self, fold: Fold, structure: Structure, engine: Engine | str | None, passes: int = _PASSES) -> None:
+    def __init__(
+        self,
+        fold: Fold,
+        structure: Structure,
+        engine: Engine | str | None,
+        passes: int = _PASSES,
+        background: bool = False,
+    ) -> None:
         self._fold, self._structure = fold, structure
         self._problem = leave_one_out(fold.train, fold.weight, engine, passes=passes)
+        log_weights = np.zeros(len(fold.train)) if fold.weight is None else np.log(fold.weight)
+        self._background = Background.of_moments(fold.train, log_weights) if background else None
         self._covariance = scatter_of_rows(fold.train, fold.weight)
         self._matrix = cache(lambda family: family_matrix(family, fold.train, fold.weight))
+        self._rounding = rounding_variances(fold.train)
         self.n_held_out, self.n_features = fold.test.shape
 
     def penalty(self, form: Form) -> Penalty:
         """Return a penalty, made from the training rows."""
-        return form.with_matrix(self._matrix(form.family))
+        return form.with_matrix(self._matrix(form.family), self._rounding)
 
     def fit(self, reg: Penalty, start: np.ndarray | None, tol: float = _TOL) -> np.ndarray:
         """Return the metric that a fit with a penalty ends at, from a metric or (None) from that of the rows' covariance."""
@@ -366,7 +366,12 @@ class LCAFold:
         """Return the mean log-density of the held-out rows."""
         with one_blas_thread_beside_pairs(*self._problem.rows.shape):
             sums = self._problem.pairs.at(metric).log_sums(self._fold.test) - np.log(self._problem.weight.sum())
-        return float(np.average(sums, weights=self._fold.test_weight)) + log_norm(metric)
+        scores, weight = sums + log_norm(metric), self._fold.test_weight
+        if self._background is not None:
+            inverse = np.linalg.inv(metric)
+            broad = self._background.log_densities(self._fold.test, inverse @ inverse.T)
+            scores = self._background.chosen(scores, broad, weight).beside(scores, broad)
+        return float(np.average(scores, weights=weight))
 
 
 # -- the two penalties of LCA-Gauss --------------------------------------------------------------------
@@ -433,6 +438,7 @@ def choose_both(
     regs: Sequence[Penalty | Form],
     gaussians: Sequence[np.ndarray | str],
     reduce: bool,
+    n_local: int | None,
     engine: Engine | str | None,
 ) -> tuple[Penalties, dict[str, np.ndarray]]:
     """Return the pair of largest mean held-out score, and the table of the pairs that were tried.
@@ -440,19 +446,19 @@ def choose_both(
     All local penalties are tried with the first Gaussian, and the best two of them with the others.
     """
     pairs = [Penalties(reg, gaussians[0]) for reg in regs]
-    scores = [[_gauss_score(fold, pair, reduce, engine) for fold in folds] for pair in pairs]
+    scores = [[_gauss_score(fold, pair, reduce, n_local, engine) for fold in folds] for pair in pairs]
     best = np.argsort(-np.mean(scores, axis=1), kind="stable")[:2]
     further = [Penalties(regs[k], gaussian) for gaussian in gaussians[1:] for k in best]
-    scores += [[_gauss_score(fold, pair, reduce, engine) for fold in folds] for pair in further]
+    scores += [[_gauss_score(fold, pair, reduce, n_local, engine) for fold in folds] for pair in further]
     pairs, rows = pairs + further, [pair.row() for pair in pairs + further]
     table = score_table({name: [row[name] for row in rows] for name in rows[0]}, np.array(scores))
     return pairs[int(np.argmax(table["mean_test_score"]))], table
 
 
-def _gauss_score(fold: Fold, pair: Penalties, reduce: bool, engine: Engine | str | None) -> float:
+def _gauss_score(fold: Fold, pair: Penalties, reduce: bool, n_local: int | None, engine: Engine | str | None) -> float:
     """Return the mean log-density of the held-out rows of a fold after a fit with two penalties; -inf if there is no fit."""
     try:
-        split, problem = rough_split(fold, pair, reduce, engine)
+        split, problem = rough_split(fold, pair, reduce, n_local, engine)
     except np.linalg.LinAlgError:
         return -np.inf
     whitened, root = problem.whitened, problem.root
@@ -465,7 +471,9 @@ def _gauss_score(fold: Fold, pair: Penalties, reduce: bool, engine: Engine | str
     return score if np.isfinite(score) else -np.inf
 
 
-def rough_split(fold: Fold, pair: Penalties, reduce: bool, engine: Engine | str | None) -> GaussPoint:
+def rough_split(
+    fold: Fold, pair: Penalties, reduce: bool, n_local: int | None, engine: Engine | str | None
+) -> GaussPoint:
     """Return LCA-Gauss's directions of the training rows of a fold, with the few digits that a choice needs.
 
     Parameters
@@ -474,6 +482,8 @@ def rough_split(fold: Fold, pair: Penalties, reduce: bool, engine: Engine | str 
     pair : Penalties
     reduce : bool
         Whether to search for the number of local directions, as the fit with these penalties does.
+    n_local : int or None
+        Their number, if it is given.
     engine : None, str or Engine
     """
     X, weight = fold.train, fold.weight
@@ -487,8 +497,7 @@ def rough_split(fold: Fold, pair: Penalties, reduce: bool, engine: Engine | str 
 
     with one_blas_thread_beside_pairs(*rows.shape):
         # The fit starts as in Algorithm 1, because EM hardly ever makes a direction local again that is Gaussian under a larger R.
-        start = GaussPoint(all_local(len(root)), GaussRows(problem, root, mean))
-        path = run(start, _TOL, relaxed=False)
+        path = run(start_of(GaussRows(problem, root, mean), reg, n_local), _TOL, relaxed=False)
         if reduce:
             path = search_directions(run, path, _TOL, problem.weight.sum(), rounds=1)
     return path.parameters

@@ -33,10 +33,11 @@ from vicinal._lca.gauss_steps import (
     GaussPoint,
     GaussRows,
     Split,
+    all_local,
+    em_step,
     penalty_of_directions,
     run_em,
     search_directions,
-    split_at_one,
 )
 from vicinal._lca.steps import CollapseError, Penalty, Point, Steps, Structure, inverse_root, nearest_structured
 from vicinal._leave_one_out import LeaveOneOut, Minibatch, leave_one_out, log_norm, some_rows
@@ -309,6 +310,7 @@ class Splits(NamedTuple):
     rows: GaussRows
     reg: Penalty
     reduce: bool = False  # whether the fit to a sample searches for the number of local directions
+    n_local: int | None = None  # their number, if it is given
 
     @property
     def problem(self) -> LeaveOneOut:
@@ -322,7 +324,7 @@ class Splits(NamedTuple):
     def at(self, local: np.ndarray) -> Split:
         """Return the directions of a local covariance."""
         matrix = self._whitened_reg.updated(local)
-        return split_at_one(0.5 * (matrix + matrix.T))
+        return all_local(len(matrix), self.n_local).following(matrix)
 
     def local_of(self, parameters: Split) -> np.ndarray:
         """Return a local covariance with these directions.
@@ -353,7 +355,8 @@ class Splits(NamedTuple):
         def run(at: GaussPoint, tol: float) -> FitPath:
             return run_em(at, self.reg, Recorder(), max_iter=_SAMPLE_PASSES, tol=tol, relaxed=True)
 
-        path = run(GaussPoint(start, self.rows._replace(whitened=sample)), ROUGH)
+        at = GaussPoint(start, self.rows._replace(whitened=sample))
+        path = run(at if start.n_local is None else em_step(at, self.reg)[1], ROUGH)
         if self.reduce and not path.reason.by_user:
             path = search_directions(run, path, ROUGH, sample.weight.sum())
         return path.finished().split

@@ -251,10 +251,11 @@ class LocalLCA(LocalDensity):
     def _fit_base(self, X: NDArray[Any], weight: NDArray[Any] | None) -> LCA:
         """Fit the LCA whose covariance is Sigma_0, with exact passes for any number of rows, so that nothing is random."""
         base = LCA(reg=self._reg_of_base(), solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
+        base._background_stays = False
         rows: Any = TrainingRows(X, weight, X)
         base._remedies = _REMEDIES
         base.fit(rows)
-        del base._remedies
+        del base._remedies, base._background_stays
         return base
 
     def _reg_of_base(self) -> Any:

@@ -7,11 +7,13 @@
       mixed_mixture.py     MixedMixture, C_j = C and columns of levels: Parzen windows and LCA of tables
       frame_mixture.py     FrameMixture, C_j = C + a frame: Manifold Parzen (C = noise I), Local LCA
       conditionals.py      each column of a row given the others
+      background.py        broad Gaussians that have a share of a SharedMixture or a MixedMixture
       features.py          columns by position or name
 
 A mixture uses arrays and the pair engine, but no estimator.
 """
 
+from vicinal._mixtures.background import Background
 from vicinal._mixtures.base import LOG_2PI, Mixture, check_log_density, log_weight_of_others, normalised_log_weights
 from vicinal._mixtures.conditionals import (
     Conditionals,
@@ -26,6 +28,7 @@ from vicinal._mixtures.shared_mixture import SharedMixture
 
 __all__ = [
     "LOG_2PI",
+    "Background",
     "Conditionals",
     "FrameMixture",
     "MixedMixture",

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from vicinal._checks import check_random_state
 from vicinal._engine import Engine, Kernel, Placement, Work, engine_at, prepare, resident, robust_centre
+from vicinal._mixtures.background import Background
 from vicinal._mixtures.features import (
     Feature,
     Features,
@@ -23,7 +24,7 @@ from vicinal._mixtures.features import (
     split_features,
 )
 from vicinal._rows import check_magnitude, has_gaps
-from vicinal._tensors import on_device
+from vicinal._tensors import as_given, as_host, on_device
 
 RandomState = int | np.random.RandomState | None
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -32,7 +33,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 class Mixture(ABC):
     r"""A Gaussian mixture :math:`p(x) = \sum_j w_j N(x; c_j, C_j)` of n components in D dimensions.
 
-    Its methods follow from the kernel under which the engine places the centres.
+    A few broad Gaussians may have a share of it beside the components; see `background.py`. Its methods follow from the kernel under which the engine places the centres.
 
     Parameters
     ----------
@@ -55,6 +56,8 @@ class Mixture(ABC):
         self.engine = engine
         self.feature_names = feature_names
 
+    background: Background | None = None
+
     # -- abstract methods ------------------------------------------------------------------------------------------
 
     @property
@@ -73,6 +76,10 @@ class Mixture(ABC):
     @abstractmethod
     def _draw(self, chosen: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         """Return a row from each of the chosen components."""
+
+    def _draw_broad(self, chosen: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+        """Return a row from each of the chosen broad Gaussians."""
+        raise NotImplementedError
 
     @abstractmethod
     def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> Mixture:
@@ -153,7 +160,10 @@ class Mixture(ABC):
         """
         if on_device(X):
             placement = self.placement(len(X), engine=engine_at(self.engine, X))
-            return check_log_density(placement.log_sums(self._as_placed(X)) + self._log_norm)
+            scores = placement.log_sums(self._as_placed(X)) + self._log_norm
+            if self.background is not None:  # a few columns of numbers, which the processor adds
+                scores = as_given(self._beside(as_host(scores), as_host(X)), X)
+            return check_log_density(scores)
         return self.scores_of(self._checked(X, gaps=True))
 
     def scores_of(self, rows: np.ndarray) -> np.ndarray:
@@ -168,7 +178,21 @@ class Mixture(ABC):
             )
         return scores
 
-    def log_densities(
+    def log_densities(self, rows: np.ndarray) -> np.ndarray:
+        """Return the log-density of rows that `check_queries` has accepted, shape (m,); -inf if they are too far from every component."""
+        return self._beside(self.log_kernels(rows), rows)
+
+    def _beside(self, kernels: np.ndarray, rows: np.ndarray, left_out: np.ndarray | None = None) -> np.ndarray:
+        """Return the log-densities of rows from those under the components, which leave out one training row each if any do."""
+        if self.background is None:
+            return kernels
+        return self.background.beside(kernels, self.broad_log_densities(rows, left_out))
+
+    def broad_log_densities(self, rows: np.ndarray, left_out: np.ndarray | None = None) -> np.ndarray:
+        """Return the log-density of each row under the broad Gaussians, without a training row for each if `left_out` names them."""
+        raise NotImplementedError
+
+    def log_kernels(
         self,
         rows: np.ndarray | None = None,
         left_out: np.ndarray | None = None,
@@ -176,7 +200,7 @@ class Mixture(ABC):
         passes: int = 1,
         engine: Engine | str | None = None,
     ) -> np.ndarray:
-        """Return the log-density of each row, shape (m,); -inf for rows that are too far from every component.
+        """Return the log-density of each row under the components alone, shape (m,); -inf for rows that are too far from all of them.
 
         Parameters
         ----------
@@ -198,7 +222,13 @@ class Mixture(ABC):
 
         `passes` is the expected number of such calls, from which the engine chooses a backend.
         """
-        return check_log_density(self.log_densities(passes=passes) - log_weight_of_others(self.log_weights))
+        kernels = self.log_kernels(passes=passes) - self._log_others
+        return check_log_density(self._beside(kernels, self.centres, np.arange(len(self.centres))))
+
+    @property
+    def _log_others(self) -> np.ndarray:
+        """The logarithm of the weight that remains when each component is left out."""
+        return log_weight_of_others(self.log_weights)
 
     def left_out_scores_of(self, rows: np.ndarray, left_out: np.ndarray | None = None) -> np.ndarray:
         """Return the log-density of rows, each without one component, shape (m,).
@@ -211,15 +241,15 @@ class Mixture(ABC):
             The component that is left out for each row; by default the one at the same position.
         """
         left_out = np.arange(len(rows)) if left_out is None else left_out
-        sums = self.placement(len(rows)).log_sums(self._as_placed(rows), left_out)
-        return check_log_density(sums + self._log_norm - log_weight_of_others(self.log_weights)[left_out])
+        kernels = self.log_kernels(rows, left_out) - self._log_others[left_out]
+        return check_log_density(self._beside(kernels, rows, left_out))
 
     def score(self, X: ArrayLike) -> float:
         """Return the mean log-density of the rows of X."""
         return float(self.score_samples(X).mean())
 
     def responsibilities(self, X: ArrayLike, least: float = 1e-12) -> csr_array:
-        """Return each component's share of the density of each row of X, as a sparse array of shape (m, n).
+        """Return each component's share of what the components give to each row of X, as a sparse array of shape (m, n).
 
         .. math:: p_{ij} = w_j N(x_i; c_j, C_j) / p(x_i)
 
@@ -243,7 +273,12 @@ class Mixture(ABC):
         """Draw rows from the density, shape (n_samples, D)."""
         rng, chosen = draw_components(self.log_weights, n_samples, random_state)
         with np.errstate(over="ignore"):
-            rows = self._draw(chosen, rng).astype(self.centres.dtype, copy=False)
+            rows = self._draw(chosen, rng)
+            if self.background is not None:
+                shares = np.exp(self.background.log_shares)
+                part = rng.choice(len(shares), size=n_samples, p=shares / shares.sum())
+                rows[part > 0] = self._draw_broad(part[part > 0] - 1, rng)
+            rows = rows.astype(self.centres.dtype, copy=False)
         if not np.isfinite(rows).all():
             raise ValueError(
                 f"rows drawn from this density exceed {rows.dtype}: its kernels are too wide for the precision of its "

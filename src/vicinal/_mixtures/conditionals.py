@@ -5,6 +5,7 @@ the squared distance in all columns but k is ``q - g_k^2 / P_kk``, and the covar
 ``|C_j| P_kk``.  Under the component, column k given the others is Gaussian with mean ``x_k - g_k / P_kk`` and variance
 ``1 / P_kk``.  All columns of m rows therefore cost O(m n D) if the components share P, after O(n D^2), and O(m n D^2) if
 they do not.  If components have frames, no matrix P_j is formed: its row k is computed for all components at once.
+Broad Gaussians beside the components are further components.
 """
 
 from collections.abc import Callable, Iterator
@@ -63,7 +64,7 @@ class Replacements(NamedTuple):
 class _Block(NamedTuple):
     """Some rows: their scores (m, n), and for column k the pulls g (m, n) and the diagonals P_kk, one, (n,) or (m, n).
 
-    The `factors` (m, n) of columns of levels are logarithms, which the scores contain.
+    The `factors` (m, n) of columns of levels are logarithms, which the scores contain. Further components may follow the n.
     """
 
     rows: slice
@@ -95,16 +96,16 @@ def column_conditionals(
     m, d = X.shape
     X = np.asarray(X, dtype=np.float64)
     results = Conditionals(np.empty((m, d)), np.empty((len(shares), m, d)), {})
-    for rows, scores, column, factors in _replaced(_blocks(mixture, X, left_out), mixture, X, replaced):
-        if left_out is not None:
-            scores[np.arange(len(scores)), left_out[rows]] = -np.inf
+    blocks = _without(_replaced(_blocks(mixture, X, left_out), mixture, X, replaced), left_out)
+    for rows, scores, column, factors in _beside_broad(blocks, mixture, X, left_out):
         total = logsumexp(scores, axis=1)
         for k, factor in factors.items():
             others = scores - factor
             known = logsumexp(others, axis=1)
             results.surprises[rows, k] = known - total
             if shares:
-                _store_levels(results, k, rows, mixture, np.exp(others - known[:, None]), left_out)
+                weights = np.exp(others - known[:, None])[:, : len(mixture.centres)]
+                _store_levels(results, k, rows, mixture, weights, left_out)
         for k in np.setdiff1d(np.arange(d), list(factors)):
             pull, precision = column(k)
             others = scores + 0.5 * pull**2 / precision - 0.5 * np.log(precision)
@@ -297,6 +298,50 @@ def _replaced(
         yield _Block(block.rows, block.scores, column, {})
 
 
+def _without(blocks: Iterator[_Block], left_out: np.ndarray | None) -> Iterator[_Block]:
+    """Yield blocks without the component that each row leaves out."""
+    for block in blocks:
+        if left_out is not None:
+            block.scores[np.arange(len(block.scores)), left_out[block.rows]] = -np.inf
+        yield block
+
+
+def _beside_broad(
+    blocks: Iterator[_Block], mixture: Any, X: np.ndarray, left_out: np.ndarray | None
+) -> Iterator[_Block]:
+    """Yield blocks with the broad Gaussians as further components."""
+    background = mixture.background
+    if background is None:
+        yield from blocks
+        return
+    has_levels = isinstance(mixture, MixedMixture)
+    numbers = mixture.categories.numbers if has_levels else np.arange(X.shape[1])
+    log_det = 0.5 * np.linalg.slogdet(mixture.covariance)[1] + 0.5 * len(numbers) * LOG_2PI
+    for block in blocks:
+        rows, leaves = X[block.rows], None if left_out is None else left_out[block.rows]
+        weights = None if leaves is None else np.exp(mixture.log_weights[leaves])
+        broad = background.terms(rows[:, numbers], mixture.covariance, weights)
+        of_kernels = block.scores + background.log_shares[0]
+        if leaves is not None:
+            of_kernels -= mixture._log_others[leaves, None]
+        of_broad, factors = background.log_shares[1:] + broad.log_densities + log_det, block.factors
+        if has_levels:
+            drawn = mixture.broad_log_factors(rows, leaves)
+            of_broad = of_broad + drawn.sum(axis=0)[:, None]
+            wide = [np.tile(part[:, None], of_broad.shape[1]) for part in drawn]
+            factors = {
+                k: np.hstack([factor, part]) for (k, factor), part in zip(block.factors.items(), wide, strict=True)
+            }
+
+        def column(k: int, block: _Block = block, broad: Any = broad) -> tuple[np.ndarray, Any]:
+            pull, precision = block.column(k)
+            place = int(np.searchsorted(numbers, k))
+            pulls, precisions = broad.pulls[:, :, place], broad.precisions[:, :, place]
+            return np.hstack([pull, pulls]), np.hstack([np.broadcast_to(precision, pull.shape), precisions])
+
+        yield _Block(block.rows, np.hstack([of_kernels, of_broad]), column, factors)
+
+
 # -- one row, and quantiles ---------------------------------------------------------------------------------------------
 
 
@@ -323,18 +368,25 @@ def _condition_one(
         others = np.delete(np.arange(X.shape[1]), k)
         one: Any = rest._conditional(others, X[i, others], np.array([k]), None) if len(others) else rest
         results.surprises[i, k] = -one.scores_of(X[i : i + 1, k : k + 1])[0]
+        weights = np.exp(one.log_weights)
+        if one.background is not None:
+            weights = weights * np.exp(one.background.log_shares[0])
         if shares and isinstance(one, MixedMixture):
-            weights = np.exp(one.log_weights)[None]
-            _store_levels(results, k, slice(i, i + 1), mixture, weights / weights.sum(), left_out)
+            _store_levels(results, k, slice(i, i + 1), mixture, weights[None], left_out)
         elif shares:
-            means, weights = one.centres[None, :, 0].astype(np.float64), np.exp(one.log_weights)[None]
-            results.quantiles[:, i, k] = _quantiles(means, weights, np.sqrt(_variances_of(one)), shares)[:, 0]
+            means, variances = one.centres[:, 0].astype(np.float64), _variances_of(one)
+            if one.background is not None:
+                broad = one.background
+                wide = broad.widths * (broad.spread[0, 0] + one.covariance[0, 0])
+                means = np.append(means, np.tile(broad.mean, len(wide)))
+                weights, variances = np.append(weights, np.exp(broad.log_shares[1:])), np.append(variances, wide)
+            results.quantiles[:, i, k] = _quantiles(means[None], weights[None], np.sqrt(variances), shares)[:, 0]
 
 
-def _variances_of(mixture: Any) -> Any:
-    """Return the variances of the components of a mixture in one dimension: one for all, or (n,)."""
+def _variances_of(mixture: Any) -> np.ndarray:
+    """Return the variance of each component of a mixture in one dimension, shape (n,)."""
     if isinstance(mixture, SharedMixture):
-        return mixture.covariance[0, 0]
+        return np.full(len(mixture.centres), mixture.covariance[0, 0])
     return mixture.covariances[:, 0, 0]
 
 

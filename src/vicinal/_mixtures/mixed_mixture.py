@@ -13,7 +13,8 @@ from scipy.special import logsumexp
 
 from vicinal._categories import COMPARED, NEW, TRAINING, Categories, Category
 from vicinal._engine import Engine, Placement, Work, prepare
-from vicinal._mixtures.base import LOG_2PI, Mixture, RandomState, check_log_density, log_weight_of_others
+from vicinal._mixtures.background import Background
+from vicinal._mixtures.base import LOG_2PI, Mixture, RandomState
 from vicinal._mixtures.features import Feature, feature_positions, known_patterns
 from vicinal._mixtures.shared_mixture import SharedMixture
 
@@ -32,6 +33,8 @@ class MixedMixture(Mixture):
     categories : Categories
     log_weights, engine, feature_names
         As in `SharedMixture`.
+    background : Background, optional
+        Broad Gaussians of the numbers, with levels that are drawn from the shares.
     """
 
     def __init__(
@@ -43,16 +46,20 @@ class MixedMixture(Mixture):
         log_weights: np.ndarray | None = None,
         engine: Engine | str | None = None,
         feature_names: np.ndarray | None = None,
+        background: Background | None = None,
     ) -> None:
         super().__init__(centres, log_weights, engine, feature_names)
         self.covariance, self.smoothing, self.categories = covariance, np.asarray(smoothing), categories
+        self.background = background
         self._left_out_as = TRAINING
         self._derive()
 
     def _derive(self) -> None:
         """Make the mixture of the numbers alone; also called when a model file, which does not hold it, has been read."""
         numbers = np.ascontiguousarray(self.centres[:, self.categories.numbers])
-        self.of_numbers = SharedMixture(numbers, self.covariance, self.log_weights, self.engine)
+        self.of_numbers = SharedMixture(
+            numbers, self.covariance, self.log_weights, self.engine, background=self.background
+        )
 
     def compared(self) -> MixedMixture:
         """Return the mixture whose rows, each left out, are scored with the shares and weights of new rows.
@@ -131,7 +138,7 @@ class MixedMixture(Mixture):
 
     # -- densities -------------------------------------------------------------------------------------------------
 
-    def log_densities(
+    def log_kernels(
         self,
         rows: np.ndarray | None = None,
         left_out: np.ndarray | None = None,
@@ -139,7 +146,7 @@ class MixedMixture(Mixture):
         passes: int = 1,
         engine: Engine | str | None = None,
     ) -> np.ndarray:
-        """Return the log-density of each row of codes, as `Mixture.log_densities` does; rows that leave one out are training rows."""
+        """Return the log-density of each row of codes, as `Mixture.log_kernels` does; rows that leave one out are training rows."""
         whole = rows is None
         if rows is None:
             rows, left_out = self.centres, np.arange(len(self.centres))
@@ -148,7 +155,7 @@ class MixedMixture(Mixture):
             for chosen, known in known_patterns(rows):
                 part: Any = self if len(known) == self.n_features else self.marginal(known)
                 left_out_here = None if left_out is None else left_out[chosen]
-                scores[chosen] = part.log_densities(
+                scores[chosen] = part.log_kernels(
                     np.ascontiguousarray(rows[np.ix_(chosen, known)]), left_out_here, passes=passes, engine=engine
                 )
             return scores
@@ -161,17 +168,23 @@ class MixedMixture(Mixture):
     @property
     def _log_others(self) -> np.ndarray:
         """The logarithm of the weight that remains for each row that is left out."""
-        compared = self._left_out_as == COMPARED
-        return np.zeros(len(self.centres)) if compared else log_weight_of_others(self.log_weights)
+        return np.zeros(len(self.centres)) if self._left_out_as == COMPARED else super()._log_others
 
-    def left_out_score_samples(self, passes: int = 1) -> np.ndarray:
-        """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
-        return check_log_density(self.log_densities(passes=passes) - self._log_others)
+    def broad_log_densities(self, rows: np.ndarray, left_out: np.ndarray | None = None) -> np.ndarray:
+        """Return the log-density of each row of codes under the broad Gaussians and the shares of the levels, shape (m, K)."""
+        assert self.background is not None
+        weights = None if left_out is None else np.exp(self.log_weights[left_out])
+        of_numbers = self.background.log_densities(rows[:, self.categories.numbers], self.covariance, weights)
+        return of_numbers + self.broad_log_factors(rows, left_out).sum(axis=0)[:, None]
 
-    def left_out_scores_of(self, rows: np.ndarray, left_out: np.ndarray | None = None) -> np.ndarray:
-        """Return the log-density of rows, each without one component, shape (m,)."""
-        left_out = np.arange(len(rows)) if left_out is None else left_out
-        return check_log_density(self.log_densities(rows, left_out) - self._log_others[left_out])
+    def broad_log_factors(self, rows: np.ndarray, left_out: np.ndarray | None = None) -> np.ndarray:
+        """Return the logarithm of the share of each level of rows of codes, shape (q, m): the factors of a column that is drawn."""
+        of, one = NEW if left_out is None else self._left_out_as, np.zeros(1)
+        factors = [
+            self.categories.log_factors(k, rows[:, column.position], one, 1.0, of)[:, 0]
+            for k, column in enumerate(self.categories.columns)
+        ]
+        return np.array(factors)
 
     def log_factors(self, rows: np.ndarray, left_out: np.ndarray | None = None) -> np.ndarray:
         """Return the logarithm of each column's factor for rows of codes and the components, shape (q, m, n)."""
@@ -235,16 +248,25 @@ class MixedMixture(Mixture):
         self, rows: np.ndarray, known: np.ndarray, shown: np.ndarray, left_out: np.ndarray | None
     ) -> np.ndarray:
         """Return the weights of the components at each level, given known columns of rows."""
+        weights = np.exp(self.log_weights)
         if len(known):
             part: Any = self.marginal(known)
             mixed = isinstance(part, MixedMixture)
             of = NEW if left_out is None else self._left_out_as
-            queries = part._asked(rows, of)[0] if mixed else rows
-            return part.placement(len(rows)).softmax_means(shown, queries, left_out).means
-        weights = np.exp(self.log_weights)
+            queries, lacking = part._asked(rows, of) if mixed else (rows, 0.0)
+            log_sums, masses = part.placement(len(rows)).softmax_means(shown, queries, left_out)
+            if self.background is None:
+                return masses
+            kernels = log_sums + lacking + part._log_norm
+            if left_out is not None:
+                kernels = kernels - part._log_others[left_out]
+            share = kernels + self.background.log_shares[0] - part._beside(kernels, rows, left_out)
+            return masses * np.exp(share)[:, None]
         if left_out is None:
-            return np.broadcast_to(weights @ shown, (len(rows), shown.shape[1]))
-        return ((weights @ shown) - weights[left_out, None] * shown[left_out]) / (1.0 - weights[left_out, None])
+            masses = np.broadcast_to(weights @ shown, (len(rows), shown.shape[1]))
+        else:
+            masses = ((weights @ shown) - weights[left_out, None] * shown[left_out]) / (1.0 - weights[left_out, None])
+        return masses if self.background is None else masses * np.exp(self.background.log_shares[0])
 
     # -- images, whose distances are kernels -----------------------------------------------------------------------
 
@@ -312,44 +334,59 @@ class MixedMixture(Mixture):
             }
         return super().conditional(given)
 
+    def _draw_broad(self, chosen: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+        assert self.background is not None
+        rows = np.empty((len(chosen), self.n_features))
+        rows[:, self.categories.numbers] = self.background.drawn(chosen, self.covariance, rng)
+        for column in self.categories.columns:
+            share = column.counts / column.counts.sum()
+            rows[:, column.position] = rng.choice(len(share), size=len(chosen), p=share)
+        return rows
+
     def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> Mixture:
-        return self._of_columns(kept, names, self.centres, self.covariance, self.log_weights)
+        numbers = self._numbers_of(kept)
+        covariance = self.covariance[np.ix_(numbers, numbers)]
+        background = None if self.background is None else self.background.of_columns(numbers)
+        return self._of_columns(kept, names, self.centres, covariance, self.log_weights, background)
 
     def _conditional(
         self, fixed: np.ndarray, values: np.ndarray, rest: np.ndarray, names: np.ndarray | None
     ) -> Mixture:
-        numbers, centres, covariance = self.categories.numbers, self.centres.copy(), self.covariance.copy()
-        log_weights: Any = self.log_weights
+        numbers, centres, part = self.categories.numbers, self.centres.copy(), self.of_numbers
+        codes = np.full(self.n_features, np.nan)
+        codes[fixed] = values
         given = np.isin(numbers, fixed)
         if given.any():
-            fixed_numbers, free = np.flatnonzero(given), np.flatnonzero(~given)
-            order = np.argsort(fixed)
-            of_numbers = values[order][np.searchsorted(fixed[order], numbers[fixed_numbers])]
-            known: Any = self.of_numbers._conditional(fixed_numbers, of_numbers, free, None)
-            log_weights = known.log_weights
-            centres[:, numbers[free]], covariance[np.ix_(free, free)] = known.centres, known.covariance
-        place = {int(k): value for k, value in zip(fixed, values, strict=True)}
-        for k, (column, l) in enumerate(zip(self.categories.columns, self.smoothing, strict=True)):
-            if column.position in place:
-                codes = np.array([place[column.position]])
-                codes_of_centres = self.centres[:, column.position]
-                log_weights = log_weights + self.categories.log_factors(k, codes, codes_of_centres, float(l), NEW)[0]
-        return self._of_columns(rest, names, centres, covariance, log_weights)
+            free = np.flatnonzero(~given)
+            part = part._conditional(np.flatnonzero(given), codes[numbers[given]], free, None)
+            centres[:, numbers[free]] = part.centres
+        log_weights, background = part.log_weights + self.log_factors(codes[None]).sum(axis=(0, 1)), part.background
+        if background is not None:
+            broad = np.full(len(background.widths), self.broad_log_factors(codes[None]).sum())
+            background = background.reweighted(float(logsumexp(log_weights)), broad)
+        return self._of_columns(rest, names, centres, part.covariance, log_weights, background)
+
+    def _numbers_of(self, kept: np.ndarray) -> np.ndarray:
+        """Return the places of some columns among the numbers, without those of levels."""
+        return np.searchsorted(self.categories.numbers, kept[np.isin(kept, self.categories.numbers)])
 
     def _of_columns(
-        self, kept: np.ndarray, names: np.ndarray | None, centres: np.ndarray, covariance: np.ndarray, log_weights: Any
+        self,
+        kept: np.ndarray,
+        names: np.ndarray | None,
+        centres: np.ndarray,
+        covariance: np.ndarray,
+        log_weights: Any,
+        background: Background | None,
     ) -> Mixture:
-        """Return the mixture of some columns, in their order."""
-        numbers = np.searchsorted(self.categories.numbers, kept[np.isin(kept, self.categories.numbers)])
-        covariance = covariance[np.ix_(numbers, numbers)]
-        categories = self.categories.of_columns(kept)
+        """Return the mixture of some columns, in their order, from the covariance and the background of their numbers."""
+        categories, centres = self.categories.of_columns(kept), np.ascontiguousarray(centres[:, kept])
+        options = log_weights, self.engine, names, background
         if not categories.columns:
-            return SharedMixture(np.ascontiguousarray(centres[:, kept]), covariance, log_weights, self.engine, names)
+            return SharedMixture(centres, covariance, *options)
         l_of = {column.position: l for column, l in zip(self.categories.columns, self.smoothing, strict=True)}
         smoothing = np.array([l_of[int(kept[column.position])] for column in categories.columns])
-        part = MixedMixture(
-            np.ascontiguousarray(centres[:, kept]), covariance, smoothing, categories, log_weights, self.engine, names
-        )
+        part = MixedMixture(centres, covariance, smoothing, categories, *options)
         part._left_out_as = self._left_out_as
         return part
 
@@ -364,6 +401,8 @@ class MixedMixture(Mixture):
     def only(self, is_remaining: np.ndarray) -> Mixture:
         """Return the mixture of some components, which keep their positions: the others have weight 0."""
         rest: Any = super().only(is_remaining)
+        if self.background is not None:
+            rest.background = self.background.of_rows(self.of_numbers.centres, rest.log_weights)
         rest._derive()
         return rest
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.special import logsumexp
 
 from vicinal._engine import Engine, Placement, StreamedPlacement, Work, is_streamed
-from vicinal._mixtures.base import Mixture
+from vicinal._mixtures.background import Background
+from vicinal._mixtures.base import LOG_2PI, Mixture
 
 
 class SharedMixture(Mixture):
@@ -24,6 +26,8 @@ class SharedMixture(Mixture):
         Need not be normalised; None is equal weights. A component of weight 0 has log-weight -inf.
     engine : None, str or Engine
     feature_names : array of shape (d,), optional
+    background : Background, optional
+        Broad Gaussians that have a share of the density beside the components.
 
     Notes
     -----
@@ -40,9 +44,10 @@ class SharedMixture(Mixture):
         log_weights: np.ndarray | None = None,
         engine: Engine | str | None = None,
         feature_names: np.ndarray | None = None,
+        background: Background | None = None,
     ) -> None:
         super().__init__(centres, log_weights, engine, feature_names)
-        self.covariance = covariance
+        self.covariance, self.background = covariance, background
         self._derive()
 
     def _derive(self) -> None:
@@ -58,7 +63,21 @@ class SharedMixture(Mixture):
     def some(self, positions: np.ndarray) -> "SharedMixture":
         """Return the mixture of the components at some positions."""
         weights = self.log_weights[positions]
-        return SharedMixture(self.centres[positions], self.covariance, weights, self.engine, self.feature_names)
+        options = self.engine, self.feature_names, self.background
+        return SharedMixture(self.centres[positions], self.covariance, weights, *options)
+
+    def broad_log_densities(self, rows: np.ndarray, left_out: np.ndarray | None = None) -> np.ndarray:
+        """Return the log-density of each row under the broad Gaussians, shape (m, K)."""
+        assert self.background is not None
+        weights = None if left_out is None else np.exp(self.log_weights[left_out])
+        return self.background.log_densities(rows, self.covariance, weights)
+
+    def only(self, is_remaining: np.ndarray) -> "SharedMixture":
+        """Return the mixture of some components, which keep their positions; the background is that of their rows as well."""
+        rest: Any = super().only(is_remaining)
+        if self.background is not None:
+            rest.background = self.background.of_rows(self.centres, rest.log_weights)
+        return rest
 
     @property
     def kernel_units(self) -> np.ndarray:
@@ -90,15 +109,24 @@ class SharedMixture(Mixture):
     def mean_shift(self, X: np.ndarray, placed: Placement | None = None) -> np.ndarray:
         """Return the step of each row of X, shape (m, d): to the mean of the centres, weighted by their shares."""
         placed = self.placement(len(X)) if placed is None else placed
-        return placed.mean_shifts(X).means @ self._lower.T
+        shifts = placed.mean_shifts(X)
+        steps = shifts.means @ self._lower.T
+        if self.background is None:
+            return steps
+        return self.background.mean_shift(X, self.covariance, shifts.log_sums + self._log_norm, steps)
 
     def _draw(self, chosen: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         return self.centres[chosen] + rng.standard_normal((len(chosen), self.n_features)) @ self._lower.T
 
+    def _draw_broad(self, chosen: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+        assert self.background is not None
+        return self.background.drawn(chosen, self.covariance, rng)
+
     def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> "SharedMixture":
         covariance = self.covariance[np.ix_(kept, kept)]
         centres = np.ascontiguousarray(self.centres[:, kept])
-        return SharedMixture(centres, covariance, self.log_weights, self.engine, names)
+        background = None if self.background is None else self.background.of_columns(kept)
+        return SharedMixture(centres, covariance, self.log_weights, self.engine, names, background)
 
     def _conditional(
         self, fixed: np.ndarray, values: np.ndarray, rest: np.ndarray, names: np.ndarray | None
@@ -113,7 +141,12 @@ class SharedMixture(Mixture):
             log_weights = self.log_weights - 0.5 * (scaled**2).sum(axis=0)
         centres = (self.centres[:, rest] + deviations @ gain.T).astype(self.centres.dtype)
         covariance = self.covariance[np.ix_(rest, rest)] - gain @ cross.T
-        return SharedMixture(centres, 0.5 * (covariance + covariance.T), log_weights, self.engine, names)
+        background = None
+        if self.background is not None:
+            log_det = 2.0 * np.log(np.diag(factor[0])).sum()
+            kernels = logsumexp(log_weights) - 0.5 * (len(fixed) * LOG_2PI + log_det)
+            background = self.background.given(fixed, values, rest, self.covariance, kernels)
+        return SharedMixture(centres, 0.5 * (covariance + covariance.T), log_weights, self.engine, names, background)
 
 
 def _is_diagonal(matrix: np.ndarray) -> bool:

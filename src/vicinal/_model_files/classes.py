@@ -18,6 +18,7 @@ import vicinal
 # the classes are now, by their names in files. All but plain records of options have a declaration in `states`.
 _CLASSES = {
     "Adam": "vicinal._nca.options.Adam",
+    "Background": "vicinal._mixtures.Background",
     "BinnedTargetMetric": "vicinal.companions.BinnedTargetMetric",
     "Categories": "vicinal._categories.Categories",
     "Category": "vicinal._categories.Category",

@@ -63,6 +63,7 @@ _MIXTURE: Fields = {
     "engine": field(*_ENGINE),
     "feature_names": field(None, names("d")),
 }
+_BACKGROUND: Fields = {"background": field(None, record("Background", mean=("b",)))}  # of the numbers
 _SHARED_MIXTURE = record("SharedMixture", centres=("n", "a"))
 _LOCAL_MIXTURE = field(record("FrameMixture", centres=("n", "a")), _SHARED_MIXTURE)
 # The values of constant columns, NaN in those that vary; the mixture is that of the latter.
@@ -108,6 +109,14 @@ _LOCAL: Fields = {
 }
 
 DENSITIES: dict[str, State] = {
+    "Background": State(
+        {
+            "mean": floats("d"),
+            "spread": floats("d", "d"),
+            "widths": floats(2, least=1),
+            "log_shares": floats(3, most=0),
+        }
+    ),
     "Categories": State(
         {"columns": records("q", "Category"), "n_features": count("d", least=1), "names": field(None, names("d"))}
     ),
@@ -188,7 +197,7 @@ DENSITIES: dict[str, State] = {
         {
             **_LCA,
             "mean_": floats("d"),
-            "n_components_": count("k"),
+            "n_components_": count(),
             "components_": floats("k", "d"),
             "gaussian_components_": floats("g", "d"),
             "reg_gauss_": maybe(floats("d", "d")),
@@ -217,6 +226,7 @@ DENSITIES: dict[str, State] = {
     "MixedMixture": State(
         {
             **_MIXTURE,
+            **_BACKGROUND,
             "centres": floats("n", "d", nan=True, filled=True),
             "covariance": floats("m", "m"),
             "smoothing": floats("q", least=0, most=1),
@@ -249,7 +259,7 @@ DENSITIES: dict[str, State] = {
     ),
     # An engine is set before the density is used.
     "RowsLeftOut": State({"owner": one_of("LCA", "LCAGauss"), "engine": maybe(*_ENGINE)}),
-    "SharedMixture": State({**_MIXTURE, "covariance": floats("d", "d")}, derived=["_lower"]),
+    "SharedMixture": State({**_MIXTURE, **_BACKGROUND, "covariance": floats("d", "d")}, derived=["_lower"]),
 }
 
 # -- metrics and clusterers from labels, groups and pairs --------------------------------------------------------------

@@ -10,7 +10,7 @@ from sklearn.preprocessing import normalize
 from vicinal._words import count, one_line, shown
 from vicinal.cli.columns import pick_features
 from vicinal.cli.console import Console
-from vicinal.cli.errors import DATA, MODEL, USAGE, Failure, about_table
+from vicinal.cli.errors import DATA, USAGE, Failure, about_table
 from vicinal.cli.models import Model, check_method, how_to_treat_gaps, images_of_rows, open_model
 from vicinal.cli.results import check_output, write_results
 from vicinal.cli.tables import read_table, table_options
@@ -36,12 +36,6 @@ def neighbors(arguments: Namespace, console: Console) -> None:
         raise Failure(USAGE, "the model maps queries and not the rows of DATA. Pass the queries with --query.")
     place = _places_under_kernel if by_kernel else _places_of_queries if maps_queries else _places
     images, as_queries, offsets = place(model, picked.features, console)
-    if images.shape[1] == 0:
-        raise Failure(
-            MODEL,
-            f"{arguments.model} has no metric: {model.kind} found that one Gaussian describes its "
-            "training rows best. Learn a metric with --method lca, rca or nca instead.",
-        )
     names = _row_names(arguments, table, picked.rows, "DATA")
     queries, query_names, available = None, names, len(images) - 1
     if by_kernel:

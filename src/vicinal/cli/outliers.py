@@ -20,7 +20,9 @@ _MOST_ROWS = 20_000
 def outliers(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     check_output(arguments)
-    estimator = make_estimator(arguments.method, [], arguments.seed)
+    # Round kernels of one width, the default of the detector, rank rows best.
+    settings = ["bandwidth=loo"] if arguments.method == "parzen" else []
+    estimator = make_estimator(arguments.method, settings, arguments.seed)
     table = read_table(arguments.data, table_options(arguments), console, chosen_columns(arguments.columns))
     if arguments.missing is None:
         arguments.missing = "marginalise" if get_tags(estimator).input_tags.allow_nan else "drop"
