@@ -1961,15 +1961,18 @@ def test_score_uses_the_scores_of_the_training_rows_in_the_model_file(odd_rows, 
     monkeypatch.setattr("vicinal.cli.models._SLOW_TO_RANK", 300)
     assert run("score", "alone.vicinal", "rows.csv", *scores, "alone.csv") == OK
     assert run("score", "alone.vicinal", "--training", "-o", "alone-training.csv") == OK
+    assert run("score", "alone.vicinal", "rows.csv", "--as-new", *scores, "alone-new.csv") == OK
     assert "score first ranks the 398 training rows, each without itself" in capsys.readouterr().err
     monkeypatch.setattr(
         "vicinal.DensityOutlierDetector.from_density", lambda *args, **more: pytest.fail("ranked again")
     )
     assert run("score", "m.vicinal", "rows.csv", *scores, "scores.csv") == OK
     assert run("score", "m.vicinal", "--training", "-o", "training.csv") == OK
+    assert run("score", "m.vicinal", "rows.csv", "--as-new", *scores, "new.csv") == OK
     assert "first ranks" not in capsys.readouterr().err
-    for ranked, alone in (("scores.csv", "alone.csv"), ("training.csv", "alone-training.csv")):
-        assert Path(ranked).read_text() == Path(alone).read_text()
+    for name in ("scores.csv", "training.csv", "new.csv"):
+        alone = {"scores.csv": "alone.csv"}.get(name, f"alone-{name}")
+        assert Path(name).read_text() == Path(alone).read_text()
     described = model_io.describe("m.vicinal")
     assert described["class"] == "sklearn.Pipeline"
     assert {name: described[name] for name in ("class", "parameters", "attributes")} == {
@@ -2056,3 +2059,14 @@ def test_a_report_of_a_model_names_levels_beside_the_shares_of_numbers_and_shows
     assert summary["metric"]["levels"] == ["kind"]
     first = dict(zip(summary["views"]["columns"], summary["views"]["values"][0], strict=True))
     assert (first["kind"], first["day"]) == (table["kind"][0], table["day"][0])
+
+
+def test_a_density_of_quantities_alone_does_not_advise_indicators(folder, capsys):
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"a": rng.normal(size=60), "b": rng.normal(size=60), "kind": list("xyz") * 20}).to_csv(
+        "t.csv", index=False
+    )
+    assert run("learn", "t.csv", "--method", "manifold-parzen", "-o", "m.vicinal") == OK
+    assert "LCA and Parzen windows learn from categories as they are; this density does not." in capsys.readouterr().err
+    assert run("learn", "t.csv", "--method", "nca", "--target", "a", "-o", "n.vicinal") == OK
+    assert "Pass --one-hot to use categories as 0/1 columns." in capsys.readouterr().err

@@ -158,3 +158,16 @@ def test_a_density_in_fewer_dimensions_has_no_probability_of_rounded_rows():
         assert "log_probability" not in table
     with pytest.raises(ValueError, match="not available for a density of 2 dimensions of a table of 3 columns"):
         score_rows(model, rows, probability=True)
+
+
+def test_values_off_the_lattice_are_known_by_their_row_when_rows_come_in_blocks():
+    X = np.add(np.random.default_rng(0).integers(0, 9, (60, 2)), (0.5, 0.0))
+    X[[3, 41, 41], [1, 0, 1]] = [2.25, 7.7, 3.3]
+    dequantizer, seen = Dequantizer().fit(X), EqualRows()
+    for start in (0, 20, 40):
+        dequantizer.transform_training_rows(X[start : start + 20], seen)
+    positions = np.array([41, 7, 3])
+    np.testing.assert_array_equal(
+        dequantizer.training_cells(np.rint(X[positions]), positions)[[0, 2]], [[7.7, 3.3], [np.rint(X[3, 0]), 2.25]]
+    )
+    np.testing.assert_allclose(dequantizer.offsets_, [0.5, 0.0], atol=1e-12)

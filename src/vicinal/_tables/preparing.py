@@ -260,7 +260,7 @@ def prepare_table(
     kinds = encoder.types_
     marked = _notes_on_marks(features, kinds)
     notes += [
-        *_notes_on_columns(features, kinds, categories, set(encoder.sources)),
+        *_notes_on_columns(features, kinds, categories, set(encoder.sources), for_density=for_density),
         *_notes_on_days(features, kinds),
         *marked.values(),
         *_notes_on_skew(features, {name: kind for name, kind in kinds.items() if name not in marked}, log),
@@ -302,7 +302,9 @@ def _all_constant(n: int) -> str:
     return f"every feature is constant over the {count(n, 'row')}, so there is nothing to learn from."
 
 
-def _notes_on_columns(features: Any, types: dict[str, ColumnType], categories: str, used: set[str]) -> list[Note]:
+def _notes_on_columns(
+    features: Any, types: dict[str, ColumnType], categories: str, used: set[str], *, for_density: bool
+) -> list[Note]:
     """Return notes about columns that are left out, and about the conversion of columns that are not plain numbers."""
 
     def of(*kinds: str) -> list[tuple[str, ColumnType]]:
@@ -319,7 +321,7 @@ def _notes_on_columns(features: Any, types: dict[str, ColumnType], categories: s
         notes.append(Note(named + _hints(features, rows_named), True))
     unread = [column for column in of("text", "category") if column[0] not in used]
     if unread:
-        notes.append(Note(_unread(features, unread, categories), True))
+        notes.append(Note(_unread(features, unread, categories, for_density=for_density), True))
     read = [column for column in of("category") if column[0] in used]
     if read:
         counted = [f"{name} ({features[name].nunique()} values)" for name, _ in read]
@@ -397,10 +399,11 @@ def _notes_on_marks(features: Any, types: dict[str, ColumnType]) -> dict[str, No
     return notes
 
 
+_AS_LEVELS = " LCA and Parzen windows learn from categories as they are; this density does not."
 _AS_INDICATORS = " Pass categories='one_hot' to use categories as 0/1 columns."
 
 
-def _unread(features: Any, columns: list[tuple[str, ColumnType]], categories: str) -> str:
+def _unread(features: Any, columns: list[tuple[str, ColumnType]], categories: str, *, for_density: bool) -> str:
     described = [describe_text(features[name]) for name, _ in columns]
     rest = f"; and {len(described) - 8} more" if len(described) > 8 else ""
     if categories == "one_hot":
@@ -411,7 +414,7 @@ def _unread(features: Any, columns: list[tuple[str, ColumnType]], categories: st
     else:
         text = f"Left out {count(len(columns), 'column')} of text: {'; '.join(described[:8])}{rest}."
     if categories == "omit" and _categories(features, columns):
-        text += _AS_INDICATORS
+        text += _AS_LEVELS if for_density else _AS_INDICATORS
     return text + _hints(features, columns)
 
 
