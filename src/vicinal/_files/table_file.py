@@ -269,9 +269,9 @@ class TableFile:
         columns = text.names if chosen is None else chosen
         step = self._step(step, len(columns))
         seen = 0
-        for frame, file in text.frames(columns, step, lambda file: progress(self._share_of(file))):
+        for frame in text.frames(columns, step, lambda file: progress(self._share_of(file))):
             self.n_rows, seen = text.n_rows, seen + len(frame)
-            self.share = seen / max(text.n_rows or 1, 1) if file is None else self._share_of(file)
+            self.share = seen / max(text.n_rows or 1, 1)
             frame.attrs["sep"] = text.sep
             yield frame
         if not seen:

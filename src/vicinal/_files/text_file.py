@@ -172,8 +172,8 @@ class TextFile:
 
     def frames(
         self, columns: Sequence[str], step: int, on_types: Callable[[BinaryIO], None] = lambda file: None
-    ) -> Iterator[tuple["pd.DataFrame", BinaryIO | None]]:
-        """Yield some columns, `step` rows at a time, with the file from which they were read (None if all was read before).
+    ) -> Iterator["pd.DataFrame"]:
+        """Yield some columns, `step` rows at a time.
 
         Parameters
         ----------
@@ -194,8 +194,7 @@ class TextFile:
                     _converted(column.combine_chunks(), self._types[name], self._decimal)
                     for name, column in zip(columns, part.columns, strict=True)
                 ]
-                frame = pa.Table.from_arrays(arrays, list(columns)).to_pandas()
-                yield frame, file
+                yield pa.Table.from_arrays(arrays, list(columns)).to_pandas()
         finally:
             if file is not None:
                 file.close()
