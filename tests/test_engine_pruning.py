@@ -231,9 +231,18 @@ def test_likelihood_judges_class_mates_by_their_own_sum(pruned):
 # -- each pair once ---------------------------------------------------------------------------------------------------
 
 
+def test_sums_of_images_of_a_row_without_neighbors_are_zero(pruned):
+    log_weights = np.full(500, -np.inf)
+    log_weights[7] = 0.0  # only row 7 has any weight, and is left out of its own sum
+    problem = prepare(Engine("cpu"), clusters(500, 2) + 3.0, log_weights=log_weights, leave_one_out=True)
+    gathered = problem.at(None).placed.softmax_sums(problem.queries(None, None), None, "images").gathered
+    assert not gathered[7].any()
+    np.testing.assert_array_equal(np.delete(gathered[:, 2], 7), 1.0)
+
+
 def test_a_sparse_tile_reaches_farther_than_a_dense_one(pruned):
     """The dense tiles, which come first, do not need the sparse one; it needs them."""
-    X = np.concatenate([np.linspace(0.0, 0.01, 2048), 6.0 + np.linspace(0.0, 0.01, 64)])[:, None]
+    X = np.concatenate([np.linspace(0.0, 0.01, 2048), 6.9 + np.arange(64.0)])[:, None]
     problem, exact = (
         prepare(engine, X, leave_one_out=True) for engine in (Engine("cpu", error=1e-8), Engine("reference"))
     )
