@@ -124,6 +124,7 @@ HOW_TO_FIT = {
     "SoftNeighborsRegressor": [lambda: vicinal.SoftNeighborsRegressor(RCA().fit(X, CLASSES)).fit(X, X[:, :2])],
     "NeuralNCA": [
         lambda: neural(network=5),
+        lambda: neural(),  # the default network
         lambda: neural(network=torch().nn.Sequential(torch().nn.Linear(X.shape[1], 2, bias=False), torch().nn.Tanh())),
         lambda: neural(network=torch().nn.Linear(X.shape[1], 3)),
     ],
@@ -251,6 +252,42 @@ def test_layers_that_do_not_fit_each_other_are_refused():
     layers = [("Linear", {"weight": np.ones((3, 2))}), ("Linear", {"weight": np.ones((1, 4))})]
     with pytest.raises(ValueError, match="do not fit each other"):
         network_of(layers, chain=True, training=False, trainable=False)
+
+
+def test_parts_of_the_default_network_that_do_not_fit_each_other_are_refused():
+    """A bin of a column that the rows do not have, a missing array, a rate that is a text."""
+    from vicinal._model_files.networks import layers_of, network_of
+
+    torch()
+    flags = {"chain": True, "training": False, "trainable": False}
+    layers = layers_of(neural().module_)
+    assert [name for name, _ in layers] == ["PiecewiseLinear", "Linear", "ResidualBlock", "BatchNorm1d", "Linear"]
+    same = network_of(layers, **flags)
+    rows = torch().as_tensor(X, dtype=torch().float64)
+    assert torch().equal(same(rows), neural().module_(rows))
+    encoding, block = layers[0][1], layers[2][1]
+    for place, arrays in (
+        (0, encoding | {"columns": encoding["columns"] + X.shape[1]}),
+        (0, encoding | {"columns": encoding["columns"] - 1}),
+        (0, encoding | {"columns": encoding["columns"].astype(float)}),
+        (0, encoding | {"starts": encoding["starts"][1:]}),
+        (2, {key: array for key, array in block.items() if key != "norm.bias"}),
+        (2, block | {"rate": np.array("0.3")}),
+        (2, block | {"second.weight": block["second.weight"].T}),
+    ):
+        changed = list(layers)
+        changed[place] = (layers[place][0], arrays)
+        with pytest.raises(ValueError, match="do not fit each other"):
+            network_of(changed, **flags)
+
+
+def test_layers_with_other_settings_than_those_of_torch_are_refused(tmp_path):
+    nn = torch().nn
+    with pytest.raises(TypeError, match="state_dict"):
+        io.save(
+            neural(network=nn.Sequential(nn.Linear(X.shape[1], 2), nn.BatchNorm1d(2, eps=0.1))), tmp_path / "m.vicinal"
+        )
+    io.save(neural(network=nn.Sequential(nn.Linear(X.shape[1], 2), nn.BatchNorm1d(2))), tmp_path / "m.vicinal")
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
