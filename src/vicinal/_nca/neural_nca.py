@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from dataclasses import replace
 from numbers import Integral
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -35,7 +36,8 @@ from vicinal._tensors import on_device
 if TYPE_CHECKING:
     import torch
 
-# The options of solver="adam", chosen on tables that are not in the benchmark (benchmarks/neural.py).
+# The options of solver="adam" and the dropout of the default network, chosen on tables that are not in the benchmark (benchmarks/neural.py).
+# Means of numbers lose more by the noise of dropout than classes do, and gain by larger steps.
 DEFAULTS = Adam(
     batch_size=128,
     learning_rate=0.002,
@@ -44,6 +46,8 @@ DEFAULTS = Adam(
     validation_fraction=0.15,
     n_iter_no_change=16,
 )
+REGRESSION_DEFAULTS = replace(DEFAULTS, learning_rate=0.005)
+_DROPOUT, _DROPOUT_OF_REGRESSION = 0.3, 0.1
 _BATCHES, _SMALLEST_BATCH = (
     10,
     16,
@@ -74,7 +78,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         The number of outputs of the default network; 2 for pictures. A module of your own may have any number.
     network : int, torch.nn.Module or callable, optional
         The network, from rows of X to outputs. The default encodes each column as piecewise linear, with bins between quantiles, and
-        continues with a residual block, batch normalisation and dropout. A number is the size of the hidden layer of the
+        continues with a residual block, batch normalisation and dropout (0.3; 0.1 for regression). A number is the size of the hidden layer of the
         paper's network, which has one layer of logistic units and linear outputs. A module is copied and never changed. A
         callable ``network(n_features, n_components)`` makes a module.
     objective : {"likelihood", "accuracy", "pairs", "regression"} or Objective, default="likelihood"
@@ -84,7 +88,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         Whether to standardise the columns of X first, with the means and standard deviations of the training rows.
     solver : "adam" or Adam, default="adam"
         The options of AdamW, and the number of candidates. "adam" is ``Adam(batch_size=128, learning_rate=0.002, weight_decay=1e-4, early_stopping=True,
-        validation_fraction=0.15, n_iter_no_change=16)``.
+        validation_fraction=0.15, n_iter_no_change=16)``, with a learning rate of 0.005 for "regression".
     max_iter : int, default=200
         The maximum number of epochs.
     tol : float, default=1e-4
@@ -235,7 +239,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         supervision.place(torch, device)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device != "cpu" else []):
             torch.manual_seed(random.randint(2**31 - 1))
-            network, log_scale = self._initial_network(torch, rows)
+            network, log_scale = self._initial_network(torch, rows, objective.kind == "regression")
             training = Training(
                 network.to(device),
                 torch.nn.Parameter(torch.tensor(log_scale, dtype=torch.float32, device=device)),
@@ -348,11 +352,11 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         values = class_codes(targets.values) if targets.kind == "class" else targets.values
         return X, Neighbors(objective.kind, targets.kind, values, weight)
 
-    def _initial_network(self, torch: ModuleType, rows: np.ndarray) -> tuple[torch.nn.Module, float]:
+    def _initial_network(self, torch: ModuleType, rows: np.ndarray, regression: bool) -> tuple[torch.nn.Module, float]:
         """Return the initial network, in float32, and the logarithm of the scale of its outputs."""
         if self.warm_start and hasattr(self, "module_"):
             return copy.deepcopy(self.module_).float(), float(np.log(self.scale_))
-        network = self._made(torch, rows).float()
+        network = self._made(torch, rows, regression).float()
         sample = rows[sample_rows(len(rows), n_points=_START_ROWS)[0]]
         try:
             z = outputs(network, torch.as_tensor(sample, dtype=torch.float32))
@@ -380,12 +384,12 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
                 parameter.mul_(scale)
         return network, 0.0
 
-    def _made(self, torch: ModuleType, rows: np.ndarray) -> torch.nn.Module:
+    def _made(self, torch: ModuleType, rows: np.ndarray, regression: bool) -> torch.nn.Module:
         """Return a new network, or a copy of the user's."""
         if self.network is None:
             from vicinal._nca.table_network import table_network
 
-            return table_network(rows, self.n_components)
+            return table_network(rows, self.n_components, _DROPOUT_OF_REGRESSION if regression else _DROPOUT)
         if isinstance(self.network, Integral):
             return torch.nn.Sequential(
                 torch.nn.Linear(rows.shape[1], int(self.network)),
@@ -418,7 +422,9 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
                 "solver=Adam(weight_decay=...) instead."
             )
         options = as_record(self.solver, Adam, "solver", ("adam",))
-        return objective, DEFAULTS if isinstance(self.solver, str) else options
+        if isinstance(self.solver, str):
+            options = REGRESSION_DEFAULTS if objective.kind == "regression" else DEFAULTS
+        return objective, options
 
 
 def outputs(network: torch.nn.Module, rows: torch.Tensor, batch: int = 4096) -> torch.Tensor:

@@ -1,7 +1,5 @@
 """The network that `NeuralNCA` trains on tables if the user passes none; imports torch."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -9,7 +7,7 @@ from torch.nn import functional
 
 _BINS = 16  # of a column: a column of no more distinct values than this and one has a weight for each of them
 _INPUTS = 1024  # encoded columns at most: wide tables get fewer bins
-_WIDTH, _HIDDEN, _BLOCKS, _DROPOUT = 128, 256, 1, 0.3
+_WIDTH, _HIDDEN = 128, 256
 _FARTHEST = 4.0  # standard deviations at which a column is cut off beside its bins
 
 
@@ -60,14 +58,13 @@ class ResidualBlock(nn.Module):
         return x + self.second(functional.dropout(hidden, float(self.rate), self.training))
 
 
-def table_network(rows: np.ndarray, n_components: int) -> nn.Sequential:
+def table_network(rows: np.ndarray, n_components: int, dropout: float) -> nn.Sequential:
     """Return a residual network of piecewise linear columns, with bins between quantiles of the rows."""
     encoding, n_inputs = piecewise_linear(rows)
-    blocks: list[Any] = [ResidualBlock(_WIDTH, _HIDDEN, _DROPOUT) for _ in range(_BLOCKS)]
     return nn.Sequential(
         encoding,
         nn.Linear(n_inputs, _WIDTH),
-        *blocks,
+        ResidualBlock(_WIDTH, _HIDDEN, dropout),
         nn.BatchNorm1d(_WIDTH),
         nn.Linear(_WIDTH, n_components),
     )
