@@ -337,9 +337,9 @@ def test_loo_does_not_see_how_far_clusters_are_apart(kind, dtype, rtol, gap):
     X = rng.normal(size=(300, 3))
     far = X.copy()
     far[150:, 0] += 50.0
-    expected = ParzenWindows(engine="reference").fit(far).covariance_[0, 0]
+    expected = ParzenWindows("loo", engine="reference").fit(far).covariance_[0, 0]
     far[150:, 0] = X[150:, 0] + gap
-    got = ParzenWindows(engine=kind).fit(far.astype(dtype)).covariance_[0, 0]
+    got = ParzenWindows("loo", engine=kind).fit(far.astype(dtype)).covariance_[0, 0]
     assert got == pytest.approx(expected, rel=rtol)
 
 
@@ -360,8 +360,8 @@ def test_a_far_row_leaves_the_density_of_the_others_alone(kind):
     expected = ParzenWindows(0.3, engine=kind).fit(X).score_samples(X) + np.log(100 / 101)
     np.testing.assert_allclose(ParzenWindows(0.3, engine=kind).fit(with_outlier).score_samples(X), expected, rtol=1e-12)
     weight = np.r_[np.ones(100), 0.0]
-    weighted = ParzenWindows(engine=kind).fit(with_outlier, sample_weight=weight)
-    np.testing.assert_allclose(weighted.covariance_, ParzenWindows(engine=kind).fit(X).covariance_, rtol=1e-6)
+    weighted = ParzenWindows("loo", engine=kind).fit(with_outlier, sample_weight=weight)
+    np.testing.assert_allclose(weighted.covariance_, ParzenWindows("loo", engine=kind).fit(X).covariance_, rtol=1e-6)
 
 
 @pytest.mark.parametrize("heavy", [1e15, 1e20])

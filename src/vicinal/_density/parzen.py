@@ -457,8 +457,8 @@ def loo_variance(
     secants: list[tuple[np.ndarray, np.ndarray]] = []  # what the scouts learn of the curvature
     scouts = _SCOUTS if start is None and n >= 2 * _SCOUTS[-1][0] else ()
     covariance = scatter_of_rows(problem.rows, problem.weight)
-    spread = np.diag(covariance) * units**2 if units.ndim == 1 else np.diag(units @ covariance @ units.T)
-    variance = spread.mean() if start is None else start
+    spread = covariance * np.outer(units, units) if units.ndim == 1 else units @ covariance @ units.T
+    variance = np.trace(spread) / d if start is None else start
     at = np.array([np.log(variance)]) / unit
     # If rows are far apart, the objective has few digits for the width.
     tol = _ROUGH if rough else 1e-12 if problem.rows.dtype == np.float64 else 1e-9
