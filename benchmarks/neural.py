@@ -170,7 +170,11 @@ def show(arguments):
     records = stored()
     for task, methods in (("classes", CLASSIFIERS), ("numbers", REGRESSORS)):
         scores = {(r["table"], r["seed"], r["method"]): r["score"] for r in records if r["task"] == task}
-        tables = [t for t in (CLASSES if task == "classes" else NUMBERS) if any(t == key[0] for key in scores)]
+        tables = [
+            t
+            for t in (CLASSES if task == "classes" else NUMBERS)
+            if any((t, "neural-nca") == key[::2] for key in scores)
+        ]
         present = [name for name in methods if any(name == key[2] for key in scores)]
         print(f"\n{'accuracy' if task == 'classes' else 'RMSE'}\n| table | seeds | {' | '.join(present)} |")
         print("|" + "---|" * (len(present) + 2))
