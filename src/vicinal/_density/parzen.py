@@ -117,7 +117,7 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
     >>> density = ParzenWindows().fit(X)
     >>> round(float(np.sqrt(density.covariance_[0, 0])), 3)
-    0.554
+    0.546
     >>> round(density.score(), 3)  # leave-one-out
     -2.899
     """

@@ -283,7 +283,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         >>> X = np.random.default_rng(0).normal(size=(200, 2)) * [1.0, 1000.0]
         >>> pipeline = make_pipeline(StandardScaler(), DensityOutlierDetector()).fit(X)
         >>> DensityOutlierDetector.from_pipeline(pipeline).explain([[0.0, 8000.0]]).reasons(0)
-        ['x1: expected -1726 to 1682, got 8000']
+        ['x1: expected -1722 to 1683, got 8000']
         """
         detector = pipeline.steps[-1][1] if isinstance(pipeline, Pipeline) else pipeline
         if not isinstance(detector, cls):

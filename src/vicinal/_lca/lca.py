@@ -246,7 +246,7 @@ class LCA(MixedMetricMixin, LocalComponents):
     >>> np.sqrt(np.diag(lca.covariance_)).round(3)
     array([0.484, 0.056])
     >>> round(lca.score(), 3)  # leave-one-out log-likelihood per row
-    -1.286
+    -1.288
     """
 
     _solvers = ("auto", "accelerated", "em", "stochastic")
