@@ -119,7 +119,7 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
     >>> round(float(np.sqrt(density.covariance_[0, 0])), 3)
     0.546
     >>> round(density.score(), 3)  # leave-one-out
-    -2.899
+    -2.876
     """
 
     _isotropic = True
