@@ -181,3 +181,17 @@ def test_what_frames_cannot_answer_is_said():
     for ask in (several.log_sums, several.perplexities, several.mean_shifts):
         with pytest.raises(ValueError, match="one depth and one noise, got 2 and 2"):
             ask()
+
+
+def test_many_directions_in_many_columns_take_many_queries_at_a_time():
+    """Products copy one frame of a tile at a time; memory for all of them was reserved, and left one query per block."""
+    n, D, d = 512, 256, 64
+    rng = np.random.default_rng(0)
+    frames = np.broadcast_to(np.eye(D)[:d, None], (d, n, D))
+    problem = prepare("cpu", rng.normal(size=(n, D)))
+    placed = problem.at(Frames(frames, np.ones((d, n)), 0.1)).placed
+    queries, tile = placed._block_shape("products", 500)
+    assert tile == n
+    assert queries >= 100
+    numbers = queries * tile * (d + placed.shape[0] + 6) + 2 * tile * D
+    assert 8 * numbers <= placed._backend.memory // (placed._backend.threads + 1)

@@ -313,8 +313,9 @@ class PlacedFrames(BlockScores):
         (n, D), d = self.points.rows.shape, len(self._variances)
         compiled = self._backend.name == "cpu"
         numbers = d + self.shape[0] + 6  # per pair
-        tile = tuning.FRAME_TILE
+        tile, copied = tuning.FRAME_TILE, d + 1  # rows and frames of a tile
         if how == "products":
+            copied = 2  # rows, and one frame at a time
             if not compiled:  # few queries are combined with many points at a time, because a call of NumPy costs as much as 1,000 numbers
                 tile = max(tile, tuning.ARRAY_BLOCK_PAIRS // 4 // min(m, tuning.FRAME_ROWS))
         elif compiled:
@@ -324,7 +325,7 @@ class PlacedFrames(BlockScores):
             tile = min(tile, max(2**20 // (8 * D), 1))
         memory = self._backend.memory // (self._backend.threads + 1)
         tile = min(tile, n)
-        rows = (memory - 8 * tile * D * (d + 1)) // (8 * tile * numbers)
+        rows = (memory - 8 * tile * D * copied) // (8 * tile * numbers)
         return int(np.clip(rows, 1, tuning.FRAME_ROWS)), tile
 
     # -- a block of queries and a tile of points ----------------------------------------------------------------------
