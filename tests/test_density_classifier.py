@@ -196,8 +196,8 @@ def test_bad_data(two_classes):
 
 @pytest.mark.parametrize(
     "density",
-    [LCA("diag", reg=0.0), LCA(reg=0.0), LCAGauss(reg=0.0, reg_gauss=0.0)],
-    ids=["diag", "reg=0", "LCAGauss"],
+    [LCA("diag", reg=0.0), LCA(reg=0.0), LCAGauss(reg=0.0, reg_gauss=0.0), ParzenWindows()],
+    ids=["diag", "reg=0", "LCAGauss", "ParzenWindows"],
 )
 def test_a_column_that_is_constant_in_one_class_is_evidence(density):
     """LCA rejected such columns, because the densities of the classes cannot be compared in different columns."""
@@ -227,6 +227,30 @@ def test_constants_that_differ_between_classes_and_scales_of_columns():
         scaled.predict_proba(queries * [1, 1, 1000]), classifier.predict_proba(queries), atol=1e-6
     )
     assert classifier.score(X, y) == 1.0
+
+
+@pytest.mark.parametrize("density", [LCA(reg=0.0), ParzenWindows()], ids=["LCA", "ParzenWindows"])
+def test_a_column_that_is_constant_in_all_rows_is_ignored(density):
+    """With weights, the rounding errors of the moments gave such a column a variance of 1e-33 and a share of the probabilities."""
+    rng = np.random.default_rng(0)
+    X, weight = rng.standard_t(3, size=(300, 3)), rng.uniform(0.1, 2.0, size=300)
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    constant = np.column_stack([X, np.full(300, 0.1)])
+    classifier = DensityClassifier(density).fit(constant, y, sample_weight=weight)
+    np.testing.assert_array_equal(classifier.constant_variances_, 0.0)
+    plain = DensityClassifier(density).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(classifier.predict_proba(constant), plain.predict_proba(X), rtol=1e-9)
+
+
+def test_equal_values_in_each_class_have_no_variance_within_classes_under_weights():
+    rng = np.random.default_rng(0)
+    X, y, weight = rng.normal(size=(200, 3)), np.repeat([0, 1], 100), rng.uniform(0.1, 2.0, size=200)
+    X[:, 2] = np.where(y == 1, 0.1, 0.7)
+    classifier = DensityClassifier(LCA(reg=0.0)).fit(X, y, sample_weight=weight)
+    weight *= 200 / weight.sum()
+    between = np.average(np.square(X[:, 2] - np.average(X[:, 2], weights=weight)), weights=weight)
+    expected = between / (np.bincount(y, weights=weight) + 1.0)
+    np.testing.assert_allclose(classifier.constant_variances_[:, 2], expected, rtol=1e-9)
 
 
 def with_few_rounded_rows(n, seed=0, noise=1.0):

@@ -154,7 +154,6 @@ class MixtureDensityMixin(NotebookMixin):
     # Whether the caller accounts for constant columns, so that they need no warning, and get the kernel's width if it has
     # one along all columns; see `DensityClassifier`.
     _constants_stay = False
-    _isotropic = False  # whether the kernel has a width along them
     # A row with the values of constant columns and NaN in the others; None if all columns vary.
     _constants: np.ndarray | None
 
@@ -207,6 +206,11 @@ class MixtureDensityMixin(NotebookMixin):
             self._left_out_scores[counted] = mixture.background.beside(kernels, broad)
         if isinstance(mixture, MixedMixture):
             mixture._derive()
+
+    @property
+    def _isotropic(self) -> bool:
+        """Whether the kernel has a width along constant columns."""
+        return False
 
     def _keep_active(
         self,

@@ -122,7 +122,6 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
     -2.876
     """
 
-    _isotropic = True
     _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
 
     def __init__(
@@ -316,6 +315,10 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
     def _searches(self) -> bool:
         """Whether the bandwidth is found by passes over the pairs."""
         return isinstance(self.bandwidth, str) and self.bandwidth in ("auto", "loo")
+
+    @property
+    def _isotropic(self) -> bool:
+        return not self._is_auto  # its shape may follow the variances of the columns
 
     @property
     def _is_auto(self) -> bool:

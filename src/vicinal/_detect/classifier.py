@@ -24,7 +24,7 @@ from vicinal._lca.lca import LCA
 from vicinal._leave_one_out import Moments
 from vicinal._mixtures import LOG_2PI
 from vicinal._notebook import NotebookMixin
-from vicinal._rows import ValidRows, check_weights, is_frame, validate_data
+from vicinal._rows import ValidRows, check_weights, constant_columns, is_frame, validate_data
 from vicinal._rows.dask import (
     CollectionClassifierMixin,
     answers_collections,
@@ -83,8 +83,8 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
     one kernel for all classes, the mean of their covariances at one of five widths. The kernels that give the training
     labels the highest mean log-probability are used, each row being left out of its own class.
 
-    A column that is constant in one class but not in all helps to distinguish the classes, but LCA, LCAGauss and LocalLCA
-    give it no width. The class then has an independent Gaussian along this column, centred at the constant. Its variance is
+    A column that is constant in one class but not in all helps to distinguish the classes, but LCA, LCAGauss, LocalLCA and
+    ``ParzenWindows()`` give it no width. The class then has an independent Gaussian along this column, centred at the constant. Its variance is
     that of the column within classes (of all rows, if no class varies) divided by n + 1 for the n rows of the class, which
     is the variance of n equal rows and one row of the usual spread. A column that is constant in all rows is ignored.
 
@@ -152,8 +152,7 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
                 self.densities_.append(fitted)
         self.constant_variances_ = np.zeros((len(kept), self.n_features_in_))
         if any(len(_ignored_columns(density)) for density in self.densities_):
-            of_classes = zip(places, weights, strict=True)
-            self._set_constant_variances([Moments.of(rows[place], some) for place, some in of_classes])
+            self._set_constant_variances(rows, places, weights)
         if isinstance(density, LCA) and isinstance(density.reg, str) and density.rank is None and levels is None:
             self._choose_kernels(rows, places, weights)
         return self
@@ -164,8 +163,8 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
         for prior, density in zip(self.priors_, self.densities_, strict=True):
             pooled[np.ix_(density.active_features_, density.active_features_)] += prior * density.covariance_
         constant = np.flatnonzero(pooled.diagonal() == 0)  # in every class; if in all rows, the width does not matter
-        varies = np.ptp(rows[np.concatenate(places)][:, constant], axis=0) > 0
-        pooled[constant, constant] = np.where(varies, self.constant_variances_[:, constant].max(axis=0), 1.0)
+        variances = self.constant_variances_[:, constant].max(axis=0)
+        pooled[constant, constant] = np.where(variances > 0, variances, 1.0)
         best, chosen = self._left_out_probability(rows, places, weights), self
         for factor in _WIDTHS:
             shared = copy(self)
@@ -193,11 +192,16 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
             joint[own] = (np.log(self.priors_) + self._off_constants(queries))[own] + left_out[sample]
         return float(np.average((joint - logsumexp(joint, axis=1, keepdims=True))[own], weights=counts[sample]))
 
-    def _set_constant_variances(self, moments: list[Any]) -> None:
+    def _set_constant_variances(self, rows: np.ndarray, places: list[np.ndarray], weights: list[Any]) -> None:
         """Set the variances of columns that the densities of classes ignore, from the moments of the classes."""
-        total = reduce(Moments.merged, moments)
-        within = sum(one.scatter.diagonal() for one in moments)
+        moments: list[Any] = [Moments.of(rows[place], some) for place, some in zip(places, weights, strict=True)]
+        total, within = reduce(Moments.merged, moments), np.zeros(rows.shape[1])
+        for one, density in zip(moments, self.densities_, strict=True):
+            spread = one.scatter.diagonal().copy()
+            spread[_ignored_columns(density)] = 0.0  # not the rounding errors of equal values
+            within += spread
         usual = np.where(within > 0, within, total.scatter.diagonal()) / total.mass
+        usual[constant_columns(rows[np.concatenate(places)])] = 0.0
         for c, density in enumerate(self.densities_):
             ignored = _ignored_columns(density)
             self.constant_variances_[c, ignored] = usual[ignored] / (moments[c].mass + 1.0)
