@@ -153,7 +153,7 @@ class LCA(MixedMetricMixin, LocalComponents):
         The matrix A with :math:`\Sigma^{-1} = A'A`, which makes neighbourhoods round. For "full" and "low_rank" its rows are
         ordered: along the first one, the data spread most beyond their neighbourhoods. For "diag" and "spherical" A is diagonal.
     reg_ : ndarray of shape (n_features, n_features), or Shrinkage
-        The penalty that was used: R, or a target and its weight. ``LCA(reg=reg_)`` gives the same fit.
+        The penalty that was used: R, or a target and its weight. ``LCA(reg=reg_)`` gives the same kernels.
     reg_search_ : dict of ndarrays, or None
         The table of the search of ``reg="auto"``: ``family`` ("diagonal", "shrunk" or "sample"), ``factor``, ``weight`` (of a
         target; 0 for a penalty R), ``mean_test_score`` (nats per row of held-out rows) and ``std_test_score`` over the folds. The
