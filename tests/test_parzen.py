@@ -452,3 +452,11 @@ def test_rows_of_weight_zero_are_as_if_absent():
     np.testing.assert_allclose(with_it.covariance_, without.covariance_, rtol=1e-9)
     np.testing.assert_allclose(with_it.score_samples(X), without.score_samples(X), rtol=1e-9)
     np.testing.assert_allclose(with_it.score_samples(None)[:50], without.score_samples(None), rtol=1e-9)
+
+
+@pytest.mark.parametrize("bandwidth", ["auto", "loo", "scott"])
+def test_one_row_of_positive_weight_is_too_few_for_a_rule(bandwidth):
+    """The error said that all rows were equal."""
+    X = np.random.default_rng(0).normal(size=(5, 2))
+    with pytest.raises(ValueError, match=f"bandwidth='{bandwidth}' needs at least 2 rows, got 1 sample"):
+        ParzenWindows(bandwidth).fit(X, sample_weight=[0, 0, 0, 0, 1])

@@ -170,7 +170,8 @@ class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, Base
         if gaps:
             self._constants = None
         else:
-            kept = np.full(rows.shape[1], given or len(rows) < 2)
+            counted = len(rows) if weight is None else np.count_nonzero(weight)
+            kept = np.full(rows.shape[1], given or counted < 2)
             rows = self._keep_active(rows, weight, width="bandwidth", kept=kept)
         self.engine_ = choose(as_engine(fit_engine(self)), self._pair_work(*rows.shape)).backend
         self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
