@@ -365,6 +365,13 @@ def test_a_wrong_value_does_not_blame_the_columns_that_depend_on_it(odd_detector
     assert found.shares[0, 4] < 0.05  # at first sight the mass is surprising, given that flipper
 
 
+def test_numbers_beyond_the_digits_of_a_float_are_short():
+    """A value of 1e140 was written with 140 digits, most of which it does not have."""
+    detector = DensityOutlierDetector().fit(np.random.default_rng(0).normal(size=(100, 2)))
+    assert detector.explain([[1e140, 0.0]]).reasons(0)[0].endswith(", got 1e+140")
+    assert detector.explain([[1e12, 0.0]]).reasons(0)[0].endswith(", got 1,000,000,000,000.00")
+
+
 def test_numbers_are_written_as_in_the_table(odd_detector):
     """A price was "1.034e+04", and 17.5 was 17."""
     price, year = odd_detector.explain(rows=[11, 13]).reasons(0)[0], odd_detector.explain(rows=[11, 13]).reasons(1)[0]

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 _MOST_DECIMALS = 9
+_LARGEST = 1e15  # from here on, a float has not all digits of a whole number
 _GRID_DECIMALS = 4  # values that need more are measurements, which are shown with three digits of their spread
 
 
@@ -77,7 +78,7 @@ class ColumnNumbers:
         """Return a number as the table shows it; a column that reaches 10,000 has separators of thousands."""
         if self._raw is not None:
             return self._raw.text(float(self._raw.as_in_table(np.exp(value))))
-        if not np.isfinite(value) or self.decimals > _MOST_DECIMALS:
+        if not np.isfinite(value) or self.decimals > _MOST_DECIMALS or abs(value) >= _LARGEST:
             return f"{value:.4g}"
         if self._are_days:
             moment = np.datetime64(round(value * 1440.0), "m")
