@@ -226,6 +226,16 @@ def test_a_network_of_ones_own_layers_is_refused_with_the_remedy(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_default_network_of_constant_columns_is_saved(tmp_path):
+    """It has no bins, and was refused as a network of layers of one's own."""
+    torch()
+    metric = vicinal.NeuralNCA(random_state=0, max_iter=1).fit(np.ones((20, 2)), np.arange(20) % 2)
+    io.save(metric, tmp_path / "constant.vicinal")
+    again = io.load(tmp_path / "constant.vicinal")
+    np.testing.assert_array_equal(again.transform(np.eye(2)), metric.transform(np.eye(2)))
+
+
 @pytest.mark.parametrize(
     "change",
     [

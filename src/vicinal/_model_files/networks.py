@@ -69,8 +69,10 @@ def _empty_layer(name: str, arrays: dict[str, Any]) -> Any:
     """Return a layer for arrays of these shapes; on the device "meta", so that it takes neither memory nor random numbers."""
     import torch
 
+    may_be_empty = name == "PiecewiseLinear"  # constant columns have no bins
     sound = all(
-        isinstance(part, np.ndarray) and part.dtype in _DTYPES and 0 not in part.shape for part in arrays.values()
+        isinstance(part, np.ndarray) and part.dtype in _DTYPES and (may_be_empty or 0 not in part.shape)
+        for part in arrays.values()
     )
     if name in _ACTIVATIONS and not arrays:
         return getattr(torch.nn, name)()
@@ -110,4 +112,5 @@ def _widths(name: str, arrays: dict[str, np.ndarray]) -> tuple[int, int]:
 
 def _fits(columns: np.ndarray, n_inputs: int) -> bool:
     """Return whether the bins of these columns and the columns themselves may be so many inputs of the next layer."""
-    return bool(columns.dtype == np.int64 and columns.min() >= 0 and columns.max() < n_inputs - len(columns))
+    n_columns = n_inputs - len(columns)
+    return bool(columns.dtype == np.int64 and n_columns > 0 and ((columns >= 0) & (columns < n_columns)).all())
