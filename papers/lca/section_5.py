@@ -5,8 +5,8 @@ all rows is linear in their number. Both are the plain NumPy code of Fig. 5, on 
 processor's, the least of 3.
 
 "We may further use low-rank or diagonal approximation to achieve a complexity which grows quadratically with d instead of cubicly": a pass of the
-library's EM for a full, a diagonal and a low-rank covariance (rank {_RANK}), on 150 Gaussian rows with up to 1,600 columns, so that the terms in d alone
-dominate.
+library's EM for a full, a diagonal and a low-rank covariance (rank {_RANK}), on 150 and on 2,000 Gaussian rows with up to 1,600 columns; with 150 rows
+the terms in d alone dominate.
 """
 
 import time
@@ -35,7 +35,7 @@ _BATCH, _NEIGHBORS, _COLUMNS, _TIMES = 100, 500, 20, 3
 _WAYS = ("all pairs", "subsampled")
 _RANK, _PASSES = 10, 3
 _KINDS = ("full", "diag", "low_rank")
-_WIDE = {True: ((100, 200, 400, 800, 1600), (150,)), False: ((50, 100, 200), (150,))}  # columns and rows
+_WIDE = {True: ((100, 200, 400, 800, 1600), (150, 2000)), False: ((50, 100, 200), (150,))}  # columns and rows
 
 
 def _sizes(setting: Setting) -> tuple[int, ...]:
