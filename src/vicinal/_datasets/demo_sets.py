@@ -38,7 +38,7 @@ def make_slanted_bars(
     >>> from vicinal.datasets import make_slanted_bars
     >>> X, _ = make_slanted_bars(300, random_state=0)
     >>> new, _ = make_slanted_bars(1000, random_state=1)
-    >>> ParzenWindows().fit(X).score(new) < LCA().fit(X).score(new) - 0.5
+    >>> ParzenWindows("loo").fit(X).score(new) < LCA().fit(X).score(new) - 0.5
     True
     """
     n = check_integer(n_samples, "n_samples")
