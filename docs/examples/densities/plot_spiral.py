@@ -15,7 +15,7 @@ from vicinal.plot import plot_density
 X, _ = make_spiral(300, random_state=0)
 new, _ = make_spiral(2000, random_state=1)
 # A plain kernel density, and one whose kernels follow one direction of the 12 nearest rows.
-densities = {"Parzen windows": ParzenWindows().fit(X), "Manifold Parzen": ManifoldParzen(1, 12).fit(X)}
+densities = {"Parzen windows": ParzenWindows("loo").fit(X), "Manifold Parzen": ManifoldParzen(1, 12).fit(X)}
 
 fig, axes = plt.subplots(1, 2, figsize=(11, 4.6), sharex=True, sharey=True, layout="constrained")
 for ax, (name, density) in zip(axes, densities.items(), strict=True):

@@ -18,7 +18,7 @@ new, _ = make_slanted_bars(2000, random_state=1)
 
 fig, axes = plt.subplots(1, 3, figsize=(12, 4), sharex=True, sharey=True, layout="constrained")
 for ax, (name, density) in zip(
-    axes, {"Scott's rule": ParzenWindows("scott"), "one width": ParzenWindows(), "LCA": LCA()}.items(), strict=True
+    axes, {"Scott's rule": ParzenWindows("scott"), "one width": ParzenWindows("loo"), "LCA": LCA()}.items(), strict=True
 ):
     density.fit(X)
     plot_density(density, X, ax=ax, resolution=160)

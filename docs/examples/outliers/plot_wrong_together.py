@@ -23,7 +23,7 @@ X, is_planted = np.concatenate([wines, planted]), np.arange(len(wines) + 20) >= 
 
 scores = {
     "LCA": -DensityOutlierDetector(LCA()).fit(X).training_scores_,
-    "one kernel width": -DensityOutlierDetector(ParzenWindows()).fit(X).training_scores_,
+    "one kernel width": -DensityOutlierDetector(ParzenWindows("loo")).fit(X).training_scores_,
     "isolation forest": -IsolationForest(random_state=0).fit(X).score_samples(X),
 }
 fig, ax = plt.subplots(figsize=(6, 5.5), layout="constrained")
