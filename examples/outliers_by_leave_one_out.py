@@ -27,7 +27,7 @@ def compare(n_rounds=5):
         X, is_outlier = np.concatenate([wines, mixed]), np.arange(len(wines) + 10) >= len(wines)
         outlier_scores = {
             "LCA": -LCA(reg=0.05).fit(X).score_samples(None),
-            "round kernel": -ParzenWindows().fit(X).score_samples(None),
+            "round kernel": -ParzenWindows("loo").fit(X).score_samples(None),
             "one Gaussian": EmpiricalCovariance().fit(X).mahalanobis(X),
             "isolation forest": -IsolationForest(random_state=0).fit(X).score_samples(X),
         }
