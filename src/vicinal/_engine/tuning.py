@@ -140,7 +140,7 @@ NEAR_POINTS = 4096  # points on which that is counted
 # follows.  Pruned scatters see each pair once.
 # The values for scatters are estimates from runs on a busy machine.
 DENSE_COST = {"sums": (8.0, 0.5), "values": (13.0, 1.55), "scatter": (21.0, 1.15)}
-VISITED_COST = {"sums": (12.0, 1.35), "values": (12.0, 1.35), "scatter": (6.0, 0.45)}
+VISITED_COST = {"sums": (12.0, 1.35), "values": (12.0, 1.35), "scatter": (10.0, 0.75)}
 TAKEN_COST = {"sums": (15.0, 0.1), "values": (40.0, 2.2), "scatter": (20.0, 1.0)}
 PRUNED_SAVING = 0.8  # pruned work is used if its expected cost is at most this share of the dense cost
 ORDER_WEARS = 1.5  # an order is computed again when a pass visits this many times the earlier share
